@@ -1,0 +1,391 @@
+//! Driving: claim if needed → route → send → settle, for one event.
+//!
+//! What is decided (where an event goes, what its settlement says) is computed; the calls between are the ports'.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
+
+use crate::backoff;
+use crate::cloudevent::{self, Handover};
+use crate::event::{Event, EventId};
+use crate::ledger::{
+    Admittee, Cause, Claim, Claimed, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled, Settlement, State,
+    Status, Token,
+};
+use crate::ports::{Inboxes, Ledger, LedgerError, Outgoing, POINTERS_MAX, TimeAndChance};
+use crate::route::{Decision, Routing, Wanted, owner_keys};
+use crate::session::{OwnerKey, Pointers};
+
+/// Longest time that one send may take. No send starts with less of the lease left; the sender's own time-out is shorter.
+pub const SEND_TIME_MAX: SignedDuration = SignedDuration::from_secs(4);
+/// Longest FIFO group id and deduplication id
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>).
+const FIFO_ID_BYTES_MAX: usize = 128;
+/// How fast the retries of a parked event thin out: with the defaults after 15 s, 16 min, 17 h, and at the end.
+const PARK_DOUBLINGS_A_TRY: u32 = 6;
+/// Most events that one appearing owner wakes at once. The rest follow when they are due.
+pub const WOKEN_MAX: usize = 25;
+
+/// What came of a drive.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Driven {
+    /// The ledger has this status and reason now.
+    Settled {
+        /// Where the event stands.
+        status: Status,
+        /// Why.
+        reason: Reason,
+        /// Inboxes that got the message in this drive.
+        sent_to: BTreeSet<String>,
+    },
+    /// Somebody else's, or nothing to do.
+    Lost(Refused),
+}
+
+/// The state in which `event` enters the ledger: claimed by `nonce`, or settled at once where nobody could want it.
+#[must_use]
+pub fn admittee(event: Event, routing: &Routing, limits: &Limits, nonce: Nonce, now: Timestamp) -> Admittee {
+    let stale = event.occurred_at.is_some_and(|at| at < limits.cut_off(now));
+    let settled = match routing.wanted(&event) {
+        _ if stale => Some(Reason::Stale),
+        Wanted::ByNobody(reason) => Some(reason),
+        Wanted::By { .. } => None,
+    };
+    let lease_until = now.saturating_add(limits.lease).unwrap_or(Timestamp::MAX);
+    let blank = State {
+        status: Status::Claimed,
+        reason: None,
+        token: Token::FIRST,
+        nonce,
+        lease_until: Some(lease_until),
+        failures: 0,
+        tries: 0,
+        due_at: Some(lease_until.saturating_add(limits.skew).unwrap_or(Timestamp::MAX)),
+        waiting_for: None,
+        destinations: BTreeMap::new(),
+        generation: 0,
+        expires_at: None,
+    };
+    let state = match settled {
+        None => blank,
+        Some(reason) => State {
+            status: Status::Processed,
+            reason: Some(reason),
+            token: Token::NONE,
+            failures: 0,
+            lease_until: None,
+            due_at: None,
+            expires_at: Some(limits.event_expires_at(now)),
+            ..blank
+        },
+    };
+    Admittee { event, state }
+}
+
+/// What drives events: the ports, and the configuration that decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver<'a, L, I, T> {
+    /// The ledger.
+    pub ledger: &'a L,
+    /// The inboxes.
+    pub inboxes: &'a I,
+    /// Time and chance.
+    pub time: &'a T,
+    /// The configured routes.
+    pub routing: &'a Routing,
+    /// The configured spans.
+    pub limits: &'a Limits,
+}
+
+impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
+    /// Claims an event and drives it.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the ledger gave no answer. What was claimed comes back when its lease has lapsed.
+    pub async fn claim_and_drive(&self, event: &EventId, cause: Cause) -> Result<Driven, LedgerError> {
+        match self.claim(event, cause).await? {
+            Claimed::Lost(refused) => Ok(Driven::Lost(refused)),
+            Claimed::Won { row, lease } => {
+                let pointers = self.ledger.pointers(&pointer_keys(&row.event)).await?;
+                self.drive(&row, lease, &pointers).await
+            }
+        }
+    }
+
+    /// Drives an event under `lease`, with the owners that `pointers` show.
+    ///
+    /// # Errors
+    /// As [`Self::claim_and_drive`].
+    pub async fn drive(&self, row: &EventRow, lease: Lease, pointers: &Pointers) -> Result<Driven, LedgerError> {
+        let driven = self.drive_once(row, lease, pointers).await?;
+        // Parking races with a session that opens: it may have looked for waiting events just before this one was one.
+        // So its owner is looked for once more, now that it waits.
+        let Driven::Settled {
+            status: Status::Parked, ..
+        } = driven
+        else {
+            return Ok(driven);
+        };
+        let pointers = self.ledger.pointers(&pointer_keys(&row.event)).await?;
+        match self.routing.decide(&row.event, &pointers, self.time.now()) {
+            Decision::Park(_) | Decision::Nothing(_) => Ok(driven),
+            Decision::Send(_) => match self.claim(&row.event.id, Cause::OwnerAppeared).await? {
+                Claimed::Lost(_) => Ok(driven),
+                Claimed::Won { row, lease } => self.drive_once(&row, lease, &pointers).await,
+            },
+        }
+    }
+
+    /// Drives what waits for `key`, at most [`WOKEN_MAX`] events, each on its own. Gives what came of each.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where the waiting events could not be listed. They are due again by themselves.
+    pub async fn wake(&self, key: &OwnerKey) -> Result<Vec<(EventId, Result<Driven, LedgerError>)>, LedgerError> {
+        let mut woken = Vec::new();
+        for event in self.ledger.waiting(key, WOKEN_MAX).await? {
+            let driven = self.claim_and_drive(&event, Cause::OwnerAppeared).await;
+            woken.push((event, driven));
+        }
+        Ok(woken)
+    }
+
+    async fn claim(&self, event: &EventId, cause: Cause) -> Result<Claimed, LedgerError> {
+        let claim = Claim {
+            now: self.time.now(),
+            nonce: Nonce::from_random(self.time.random()),
+            lease: self.limits.lease,
+            skew: self.limits.skew,
+            cause,
+        };
+        self.ledger.claim(event, claim).await
+    }
+
+    async fn drive_once(&self, row: &EventRow, lease: Lease, pointers: &Pointers) -> Result<Driven, LedgerError> {
+        let now = self.time.now();
+        let plan = plan(row, pointers, self.routing, self.limits, now);
+        let mut destinations = row.state.destinations.clone();
+        let mut sent_to = BTreeSet::new();
+        let mut out_of_time = false;
+        if let Plan::Send(inboxes) = &plan {
+            let unsent: Vec<&String> = inboxes
+                .iter()
+                .filter(|inbox| destinations.get(*inbox) != Some(&Sent::Yes))
+                .collect();
+            out_of_time = !unsent.is_empty() && lease.until().duration_since(now) < SEND_TIME_MAX;
+            if !out_of_time {
+                let messages = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
+                let outcomes = self.inboxes.send(messages).await;
+                for (inbox, outcome) in unsent.into_iter().zip(outcomes) {
+                    destinations.insert(inbox.clone(), outcome);
+                    if outcome == Sent::Yes {
+                        sent_to.insert(inbox.clone());
+                    }
+                }
+            }
+        }
+        let now = self.time.now();
+        let settlement = if out_of_time {
+            retry(row, Reason::Unreachable, destinations, now)
+        } else {
+            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
+        };
+        let (status, reason) = (settlement.status, settlement.reason);
+        match self.ledger.settle(lease, now, settlement).await? {
+            Settled::Done => Ok(Driven::Settled {
+                status,
+                reason,
+                sent_to,
+            }),
+            Settled::Lost(refused) => Ok(Driven::Lost(refused)),
+        }
+    }
+}
+
+/// Keys of the pointers that decide where `event` goes, at most [`POINTERS_MAX`].
+#[must_use]
+pub fn pointer_keys(event: &Event) -> Vec<OwnerKey> {
+    let mut keys = owner_keys(event);
+    keys.truncate(POINTERS_MAX);
+    keys
+}
+
+/// What a drive will do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Plan {
+    Send(BTreeSet<String>),
+    Park(OwnerKey),
+    End(Status, Reason),
+}
+
+fn plan(row: &EventRow, pointers: &Pointers, routing: &Routing, limits: &Limits, now: Timestamp) -> Plan {
+    if earlier_failures(row) >= limits.failures_max {
+        return Plan::End(Status::FailedPermanent, Reason::TooManyFailures);
+    }
+    match routing.decide(&row.event, pointers, now) {
+        Decision::Send(mut inboxes) => {
+            // A destination that got the message stays one, even if its session has closed since.
+            inboxes.extend(sent_before(row));
+            Plan::Send(inboxes)
+        }
+        // Whoever it was sent to has it; that its session has closed since does not make it nobody's.
+        Decision::Park(_) | Decision::Nothing(_) if sent_before(row).next().is_some() => {
+            Plan::Send(sent_before(row).collect())
+        }
+        Decision::Park(_) if age(row, now) >= limits.park => Plan::End(Status::Processed, Reason::NoOwner),
+        Decision::Park(key) => Plan::Park(key),
+        Decision::Nothing(reason) => Plan::End(Status::Processed, reason),
+    }
+}
+
+fn sent_before(row: &EventRow) -> impl Iterator<Item = String> {
+    let sent = row
+        .state
+        .destinations
+        .iter()
+        .filter(|(_, outcome)| **outcome == Sent::Yes);
+    sent.map(|(inbox, _)| inbox.clone())
+}
+
+/// Failures before the present claim, which the row counts as one until it is settled.
+fn earlier_failures(row: &EventRow) -> u32 {
+    row.state.failures.saturating_sub(1)
+}
+
+fn age(row: &EventRow, now: Timestamp) -> SignedDuration {
+    now.duration_since(row.admitted_at)
+}
+
+/// What the event becomes after `plan`, with what each destination got.
+fn settlement(
+    row: &EventRow,
+    plan: &Plan,
+    destinations: BTreeMap<String, Sent>,
+    limits: &Limits,
+    nonce: Nonce,
+    now: Timestamp,
+) -> Settlement {
+    let inboxes = match plan {
+        Plan::Send(inboxes) => inboxes,
+        Plan::End(status, reason) => return end(row, *status, *reason, destinations, limits, now),
+        Plan::Park(key) => return park(row, key, destinations, limits, nonce, now),
+    };
+    let outcomes = || inboxes.iter().filter_map(|inbox| destinations.get(inbox));
+    if outcomes().all(|outcome| *outcome == Sent::Yes) {
+        return end(row, Status::Processed, Reason::Delivered, destinations, limits, now);
+    }
+    let rejected = outcomes().any(|outcome| *outcome == Sent::Rejected);
+    let failures = earlier_failures(row).saturating_add(u32::from(rejected));
+    if failures >= limits.failures_max {
+        let end = end(
+            row,
+            Status::FailedPermanent,
+            Reason::TooManyFailures,
+            destinations,
+            limits,
+            now,
+        );
+        return Settlement { failures, ..end };
+    }
+    if age(row, now) >= limits.age_max {
+        return end(row, Status::FailedPermanent, Reason::TooOld, destinations, limits, now);
+    }
+    let wait = backoff::wait(row.state.tries, limits.retry_min, limits.retry_max, nonce.number());
+    let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    let reason = if rejected { Reason::Failed } else { Reason::Unreachable };
+    Settlement {
+        failures,
+        ..retry(row, reason, destinations, due_at)
+    }
+}
+
+fn end(
+    row: &EventRow,
+    status: Status,
+    reason: Reason,
+    destinations: BTreeMap<String, Sent>,
+    limits: &Limits,
+    now: Timestamp,
+) -> Settlement {
+    Settlement {
+        status,
+        reason,
+        failures: earlier_failures(row),
+        tries: row.state.tries,
+        due_at: None,
+        waiting_for: None,
+        destinations,
+        expires_at: Some(limits.event_expires_at(now)),
+    }
+}
+
+fn retry(row: &EventRow, reason: Reason, destinations: BTreeMap<String, Sent>, due_at: Timestamp) -> Settlement {
+    Settlement {
+        status: Status::FailedRetryable,
+        reason,
+        failures: earlier_failures(row),
+        tries: row.state.tries.saturating_add(1),
+        due_at: Some(due_at),
+        waiting_for: None,
+        destinations,
+        expires_at: None,
+    }
+}
+
+fn park(
+    row: &EventRow,
+    key: &OwnerKey,
+    destinations: BTreeMap<String, Sent>,
+    limits: &Limits,
+    nonce: Nonce,
+    now: Timestamp,
+) -> Settlement {
+    // An owner that appears wakes the event; these retries are only the net below that, so they thin out fast.
+    let doublings = row.state.tries.saturating_mul(PARK_DOUBLINGS_A_TRY);
+    let wait = backoff::wait(doublings, limits.retry_min, limits.park, nonce.number());
+    let end = row.admitted_at.saturating_add(limits.park).unwrap_or(Timestamp::MAX);
+    let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX).min(end);
+    Settlement {
+        status: Status::Parked,
+        reason: Reason::Waiting,
+        failures: earlier_failures(row),
+        tries: row.state.tries.saturating_add(1),
+        due_at: Some(due_at),
+        waiting_for: Some(key.clone()),
+        destinations,
+        expires_at: None,
+    }
+}
+
+/// The message that `inbox` gets of an event.
+fn message(row: &EventRow, token: Token, inbox: &str) -> Outgoing {
+    let event = &row.event;
+    let handover = Handover {
+        token: token.number(),
+        inbox,
+        received_at: row.admitted_at,
+    };
+    Outgoing {
+        inbox: inbox.to_owned(),
+        group: fifo_id(&event.subject.to_string()),
+        deduplication: deduplication(&event.id, inbox, row.state.generation),
+        body: cloudevent::structured(event, &handover),
+        reference: cloudevent::reference(event, &handover, &format!("forebay:event/{}", event.id)),
+    }
+}
+
+/// Digest of event, destination and redrive generation: the same for every repeat of one send.
+fn deduplication(event: &EventId, inbox: &str, generation: u32) -> String {
+    hex::encode(Sha256::digest(format!("{generation}\n{inbox}\n{event}").as_bytes()))
+}
+
+/// `text` where SQS takes it as a FIFO id (at most 128 ASCII letters, digits and punctuation), else its digest.
+fn fifo_id(text: &str) -> String {
+    let plain = text.len() <= FIFO_ID_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if plain && !text.is_empty() {
+        text.to_owned()
+    } else {
+        hex::encode(Sha256::digest(text.as_bytes()))
+    }
+}

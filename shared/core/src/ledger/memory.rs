@@ -1,0 +1,315 @@
+//! A ledger in memory: the transition function and maps, nothing else. For tests, simulation and reference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventRow, Lease, Settled, State};
+use super::transition::{Claim, Refused, Renew, Settle, Settlement, Step, Verdict, transition};
+use crate::delivery::{DeliveryKey, Outcome};
+use crate::event::{EventId, Repository};
+use crate::ports::{ErrorClass, Ledger, LedgerError, Listing, Renewed};
+use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
+
+/// A ledger in memory.
+#[derive(Debug, Default)]
+pub struct MemoryLedger {
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    deliveries: BTreeMap<DeliveryKey, Kept>,
+    events: BTreeMap<EventId, EventRow>,
+    pointers: BTreeMap<OwnerKey, Pointer>,
+    sessions: BTreeMap<SessionId, Session>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    row: DeliveryRow,
+    body: Vec<u8>,
+    nonce: super::Nonce,
+}
+
+impl MemoryLedger {
+    /// An empty ledger.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets every row whose time has come, as DynamoDB's time-to-live does some day.
+    pub fn expire(&self, now: Timestamp) {
+        let mut tables = self.tables();
+        tables.deliveries.retain(|_, kept| kept.row.expires_at > now);
+        tables
+            .events
+            .retain(|_, row| row.state.expires_at.is_none_or(|at| at > now));
+    }
+
+    /// How many deliveries and events there are.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let tables = self.tables();
+        (tables.deliveries.len(), tables.events.len())
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // A panic in another test thread leaves whole rows behind: every change below is made in one go.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    fn admit(&mut self, admission: &Admission<'_>) -> Admitted {
+        let delivery = admission.delivery;
+        if let Some(kept) = self.deliveries.get(&delivery.key) {
+            let event = match &kept.row.delivery.outcome {
+                Outcome::Accepted(id) => self.events.get(id).cloned(),
+                Outcome::Ignored(_) | Outcome::Malformed(_) => None,
+            };
+            if kept.nonce == admission.nonce {
+                let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
+                return Admitted::Created { lease };
+            }
+            let conflict = kept.row.delivery.digest != delivery.digest;
+            return Admitted::Duplicate {
+                conflict,
+                event: event.map(Box::new),
+            };
+        }
+        let row = DeliveryRow {
+            delivery: delivery.clone(),
+            stored_bytes: delivery.size,
+            expires_at: admission.expires_at,
+        };
+        let kept = Kept {
+            row,
+            body: admission.body.to_vec(),
+            nonce: admission.nonce,
+        };
+        self.deliveries.insert(delivery.key.clone(), kept);
+        let Some(admittee) = &admission.event else {
+            return Admitted::Created { lease: None };
+        };
+        if let Some(known) = self.events.get_mut(&admittee.event.id) {
+            known.seen_by.insert(delivery.net);
+            return Admitted::Joined {
+                event: Some(Box::new(known.clone())),
+            };
+        }
+        let row = EventRow {
+            event: admittee.event.clone(),
+            state: admittee.state.clone(),
+            admitted_at: delivery.received_at,
+            first_seen: delivery.net,
+            seen_by: BTreeSet::from([delivery.net]),
+        };
+        let lease = Lease::proven_by(&row.event.id, &row.state, admission.nonce);
+        self.events.insert(row.event.id.clone(), row);
+        Admitted::Created { lease }
+    }
+
+    fn step(&mut self, event: &EventId, step: &Step) -> Result<&mut EventRow, Option<Refused>> {
+        match transition(self.events.get(event).map(|row| &row.state), step) {
+            Verdict::Refused(refused) => Err(Some(refused)),
+            Verdict::Already => self.events.get_mut(event).ok_or(None),
+            Verdict::Applied(state) => {
+                let row = self.events.get_mut(event).ok_or(None)?;
+                row.state = state;
+                Ok(row)
+            }
+        }
+    }
+
+    fn held_by_another(&self, key: &OwnerKey, session: &SessionId, now: Timestamp) -> Option<Owner> {
+        let owner = self.pointers.get(key)?.owner.as_ref()?;
+        (owner.session != *session && now < owner.live_until).then(|| owner.clone())
+    }
+
+    fn open(&mut self, session: &Session, now: Timestamp) -> Opened {
+        let mut keys = session.keys();
+        if let Some(branch) = &session.branch {
+            let known = self.pointers.get(&OwnerKey::branch(&session.repository, branch));
+            let pulls = known.map(|pointer| pointer.pulls.clone()).unwrap_or_default();
+            keys.extend(pulls.iter().map(|number| OwnerKey::pull(&session.repository, *number)));
+        }
+        // What it names it gets or fails; what only its branch's pointer names it gets where it is free.
+        for key in session.keys() {
+            if let Some(owner) = self.held_by_another(&key, &session.id, now) {
+                return Opened::Held { key, owner };
+            }
+        }
+        keys.retain(|key| self.held_by_another(key, &session.id, now).is_none());
+        for key in &keys {
+            self.pointers.entry(key.clone()).or_default().owner = Some(session.owner());
+        }
+        self.sessions.insert(session.id.clone(), session.clone());
+        keys.dedup();
+        Opened::Live(keys)
+    }
+
+    fn close(&mut self, id: &SessionId) -> Option<Session> {
+        let session = self.sessions.get_mut(id)?;
+        session.phase = Phase::Closed;
+        let session = session.clone();
+        for pointer in self.pointers.values_mut() {
+            if pointer.owner.as_ref().is_some_and(|owner| owner.session == *id) {
+                pointer.owner = None;
+            }
+        }
+        Some(session)
+    }
+}
+
+/// The row is gone between two looks under one lock: cannot happen.
+fn vanished(event: &EventId) -> LedgerError {
+    LedgerError {
+        attempted: "step event",
+        on: event.to_string(),
+        class: ErrorClass::Invalid,
+        source: None,
+    }
+}
+
+impl Ledger for MemoryLedger {
+    async fn admit(&self, admission: &Admission<'_>) -> Result<Admitted, LedgerError> {
+        Ok(self.tables().admit(admission))
+    }
+
+    async fn claim(&self, event: &EventId, claim: Claim) -> Result<Claimed, LedgerError> {
+        let mut tables = self.tables();
+        let row = match tables.step(event, &Step::Claim(claim)) {
+            Ok(row) => row.clone(),
+            Err(Some(refused)) => return Ok(Claimed::Lost(refused)),
+            Err(None) => return Err(vanished(event)),
+        };
+        let lease = Lease::proven_by(event, &row.state, claim.nonce).ok_or_else(|| vanished(event))?;
+        Ok(Claimed::Won {
+            row: Box::new(row),
+            lease,
+        })
+    }
+
+    async fn settle(&self, lease: Lease, now: Timestamp, settlement: Settlement) -> Result<Settled, LedgerError> {
+        let settle = Settle {
+            now,
+            token: lease.token,
+            nonce: lease.nonce,
+            settlement,
+        };
+        match self.tables().step(&lease.event, &Step::Settle(settle)) {
+            Ok(_) => Ok(Settled::Done),
+            Err(Some(refused)) => Ok(Settled::Lost(refused)),
+            Err(None) => Err(vanished(&lease.event)),
+        }
+    }
+
+    async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
+        let state: State = match self.tables().step(&lease.event, &Step::Renew(renew)) {
+            Ok(row) => row.state.clone(),
+            Err(Some(refused)) => return Ok(Renewed::Lost(refused)),
+            Err(None) => return Err(vanished(&lease.event)),
+        };
+        let renewed = Lease::proven_by(&lease.event, &state, lease.nonce);
+        Ok(Renewed::Kept(renewed.ok_or_else(|| vanished(&lease.event))?))
+    }
+
+    async fn event(&self, event: &EventId) -> Result<Option<EventRow>, LedgerError> {
+        Ok(self.tables().events.get(event).cloned())
+    }
+
+    async fn delivery(&self, key: &DeliveryKey) -> Result<Option<DeliveryRow>, LedgerError> {
+        Ok(self.tables().deliveries.get(key).map(|kept| kept.row.clone()))
+    }
+
+    async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {
+        Ok(self.tables().deliveries.get(key).map(|kept| kept.body.clone()))
+    }
+
+    async fn events(&self, listing: &Listing) -> Result<Vec<EventRow>, LedgerError> {
+        let tables = self.tables();
+        let rows = tables.events.values().map(|row| (row.admitted_at, row));
+        Ok(newest(rows, listing))
+    }
+
+    async fn deliveries(&self, listing: &Listing) -> Result<Vec<DeliveryRow>, LedgerError> {
+        let tables = self.tables();
+        let without_event = tables
+            .deliveries
+            .values()
+            .map(|kept| &kept.row)
+            .filter(|row| !matches!(row.delivery.outcome, Outcome::Accepted(_)));
+        Ok(newest(
+            without_event.map(|row| (row.delivery.received_at, row)),
+            listing,
+        ))
+    }
+
+    async fn pointers(&self, keys: &[OwnerKey]) -> Result<Pointers, LedgerError> {
+        let tables = self.tables();
+        let found = keys
+            .iter()
+            .filter_map(|key| Some((key.clone(), tables.pointers.get(key)?.clone())));
+        Ok(Pointers(found.collect()))
+    }
+
+    async fn learn(&self, repository: &Repository, branch: &str, pull: u64) -> Result<Pointer, LedgerError> {
+        let mut tables = self.tables();
+        let pointer = tables.pointers.entry(OwnerKey::branch(repository, branch)).or_default();
+        pointer.pulls.insert(pull);
+        Ok(pointer.clone())
+    }
+
+    async fn own(&self, key: &OwnerKey, owner: &Owner, now: Timestamp) -> Result<bool, LedgerError> {
+        let mut tables = self.tables();
+        let free = tables.held_by_another(key, &owner.session, now).is_none();
+        if free {
+            tables.pointers.entry(key.clone()).or_default().owner = Some(owner.clone());
+        }
+        Ok(free)
+    }
+
+    async fn open_session(&self, session: &Session, now: Timestamp) -> Result<Opened, LedgerError> {
+        Ok(self.tables().open(session, now))
+    }
+
+    async fn close_session(&self, id: &SessionId, _expires_at: Timestamp) -> Result<Option<Session>, LedgerError> {
+        Ok(self.tables().close(id))
+    }
+
+    async fn sessions(&self, limit: usize) -> Result<Vec<Session>, LedgerError> {
+        let tables = self.tables();
+        Ok(tables
+            .sessions
+            .values()
+            .filter(|session| session.phase.is_live())
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    async fn waiting(&self, key: &OwnerKey, limit: usize) -> Result<Vec<EventId>, LedgerError> {
+        let tables = self.tables();
+        let mut rows: Vec<&EventRow> = tables
+            .events
+            .values()
+            .filter(|row| row.state.waiting_for.as_ref() == Some(key))
+            .collect();
+        rows.sort_by_key(|row| row.state.due_at);
+        Ok(rows.into_iter().take(limit).map(|row| row.event.id.clone()).collect())
+    }
+}
+
+fn newest<'a, R: Clone + 'a>(rows: impl Iterator<Item = (Timestamp, &'a R)>, listing: &Listing) -> Vec<R> {
+    let mut rows: Vec<_> = rows
+        .filter(|(at, _)| (listing.since..=listing.until).contains(at))
+        .collect();
+    rows.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    rows.into_iter()
+        .take(listing.limit)
+        .map(|(_, row)| row.clone())
+        .collect()
+}

@@ -1,0 +1,307 @@
+//! What the ledger keeps of a delivery and of an event, and the proofs that its calls hand out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::delivery::Delivery;
+use crate::event::{Event, EventId, Net, words};
+use crate::session::OwnerKey;
+
+words! {
+    /// Where an event stands.
+    Status {
+        /// Kept; nobody has claimed it yet.
+        Received = "received",
+        /// Somebody holds the right to handle it, until the lease ends.
+        Claimed = "claimed",
+        /// Handled. Terminal.
+        Processed = "processed",
+        /// Not handled yet, due again later.
+        FailedRetryable = "failed_retryable",
+        /// Given up. Terminal, and worth an alarm.
+        FailedPermanent = "failed_permanent",
+        /// Work for an owner that nobody is yet.
+        Parked = "parked",
+    }
+}
+
+impl Status {
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        match self {
+            Self::Processed | Self::FailedPermanent => true,
+            Self::Received | Self::Claimed | Self::FailedRetryable | Self::Parked => false,
+        }
+    }
+}
+
+words! {
+    /// Why an event stands where it stands.
+    Reason {
+        /// Every destination has it.
+        Delivered = "delivered",
+        /// No route wanted it.
+        Unrouted = "unrouted",
+        /// An ignored actor wrote it.
+        Silenced = "silenced",
+        /// It happened before the cut-off.
+        Stale = "stale",
+        /// It waits for an owner.
+        Waiting = "waiting",
+        /// It waited for an owner until the end of its parking time.
+        NoOwner = "no_owner",
+        /// A destination was unreachable, throttled or shed.
+        Unreachable = "unreachable",
+        /// Its own handling failed.
+        Failed = "failed",
+        /// Its own handling failed, or its lease lapsed, too often.
+        TooManyFailures = "too_many_failures",
+        /// Its destinations stayed unreachable until it was too old.
+        TooOld = "too_old",
+    }
+}
+
+words! {
+    /// What is known of one destination of an event.
+    Sent {
+        /// The inbox has the message.
+        Yes = "sent",
+        /// The inbox could not be reached, or was throttled or shed.
+        Unreachable = "unreachable",
+        /// The inbox refused the message itself.
+        Rejected = "rejected",
+    }
+}
+
+/// The fencing token: grows with every claim in a row's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// No claim has been made.
+    pub const NONE: Self = Self(0);
+    /// The first claim.
+    pub const FIRST: Self = Self(1);
+
+    /// The token that a stored number is.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The token as a number.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The next claim's token.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A random number that tells one claim from every other, also across two lives of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce(u64);
+
+impl Nonce {
+    /// The nonce that this random number is.
+    #[must_use]
+    pub const fn from_random(random: u64) -> Self {
+        Self(random)
+    }
+
+    /// The nonce as a number: also the seed of this claim's jitter.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// The right to handle one event until a time.
+///
+/// Only a claim or an admission makes one, and settling takes it. It is not `Clone`: one right, one use.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub(crate) event: EventId,
+    pub(crate) token: Token,
+    pub(crate) nonce: Nonce,
+    pub(crate) until: Timestamp,
+}
+
+impl Lease {
+    /// The lease that a stored state proves: the row is claimed, and the claim is ours by its nonce.
+    ///
+    /// For ledgers. Returns `None` where the state proves nothing of the kind.
+    #[must_use]
+    pub fn proven_by(event: &EventId, state: &State, nonce: Nonce) -> Option<Self> {
+        let ours = state.status == Status::Claimed && state.nonce == nonce;
+        let until = state.lease_until.filter(|_| ours)?;
+        Some(Self {
+            event: event.clone(),
+            token: state.token,
+            nonce,
+            until,
+        })
+    }
+
+    /// The event.
+    #[must_use]
+    pub fn event(&self) -> &EventId {
+        &self.event
+    }
+
+    /// The fencing token.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// The claim's nonce.
+    #[must_use]
+    pub fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+
+    /// When the right ends.
+    #[must_use]
+    pub fn until(&self) -> Timestamp {
+        self.until
+    }
+}
+
+/// The changing half of an event's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Where the event stands.
+    pub status: Status,
+    /// Why.
+    pub reason: Option<Reason>,
+    /// Token of the last claim.
+    pub token: Token,
+    /// Nonce of the last claim; kept when it settles, so that its owner recognises its own write.
+    pub nonce: Nonce,
+    /// End of the lease, while claimed.
+    pub lease_until: Option<Timestamp>,
+    /// Lapsed leases and errors of the event's own handling. A claim counts as one until its owner settles it and says
+    /// otherwise, so that an owner that dies has said so beforehand.
+    pub failures: u32,
+    /// Drives that ended without every destination reached: what the back-off grows with.
+    pub tries: u32,
+    /// When the event needs attention again. Every row that is not terminal has one.
+    pub due_at: Option<Timestamp>,
+    /// Whose session it waits for, while parked.
+    pub waiting_for: Option<OwnerKey>,
+    /// What each destination got.
+    pub destinations: BTreeMap<String, Sent>,
+    /// How often an operator asked for all of it to be sent again.
+    pub generation: u32,
+    /// When the row may go. Only terminal rows have one.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// An event's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRow {
+    /// The happening, which never changes.
+    pub event: Event,
+    /// Where it stands.
+    pub state: State,
+    /// When the ledger first had it.
+    pub admitted_at: Timestamp,
+    /// Which net caught it first.
+    pub first_seen: Net,
+    /// Every net that has reported it.
+    pub seen_by: BTreeSet<Net>,
+}
+
+/// A delivery's row, without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryRow {
+    /// The delivery.
+    pub delivery: Delivery,
+    /// Bytes that the body takes in the ledger, compressed.
+    pub stored_bytes: u64,
+    /// When the row may go.
+    pub expires_at: Timestamp,
+}
+
+/// An event as its admission writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admittee {
+    /// The happening.
+    pub event: Event,
+    /// Claimed by us, or settled at once because no route could want it.
+    pub state: State,
+}
+
+/// One delivery and the event it means, to be written together.
+#[derive(Clone, Debug)]
+pub struct Admission<'a> {
+    /// What arrived.
+    pub delivery: &'a Delivery,
+    /// Its exact bytes.
+    pub body: &'a [u8],
+    /// What it means, if anything.
+    pub event: Option<Admittee>,
+    /// This admission's nonce: how a repeated write recognises itself.
+    pub nonce: Nonce,
+    /// When the delivery's row may go.
+    pub expires_at: Timestamp,
+}
+
+/// What an admission found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admitted {
+    /// The delivery is new, and so is its event where it has one. The lease is there where the event needs driving.
+    Created {
+        /// The right to drive the event.
+        lease: Option<Lease>,
+    },
+    /// The delivery is new; its event was known already: another hook, a feed or recovery came first.
+    Joined {
+        /// The event as it stands, if this version can read its row.
+        event: Option<Box<EventRow>>,
+    },
+    /// The delivery itself was known already.
+    Duplicate {
+        /// The digest of the kept bytes is another one. The kept bytes stay.
+        conflict: bool,
+        /// The event that was found beside it, if the ledger could tell in the same call.
+        event: Option<Box<EventRow>>,
+    },
+}
+
+/// What came of a claim.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// The right is ours.
+    Won {
+        /// The event as it stands now.
+        row: Box<EventRow>,
+        /// The right.
+        lease: Lease,
+    },
+    /// Somebody else's, or nothing to do. An expected answer.
+    Lost(super::Refused),
+}
+
+/// What came of a settle or renew.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The ledger has it.
+    Done,
+    /// The right was not ours any more. Nothing changed, and the owner stops.
+    Lost(super::Refused),
+}

@@ -1,0 +1,261 @@
+//! The transition function.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::rows::{Nonce, Reason, Sent, State, Status, Token};
+use crate::session::OwnerKey;
+
+/// Why somebody asks for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its time has come, or a redelivery asks.
+    Due,
+    /// The owner it was parked for has appeared.
+    OwnerAppeared,
+}
+
+/// A claim: give me the right to handle this event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The claimant's clock.
+    pub now: Timestamp,
+    /// The claim's own random number.
+    pub nonce: Nonce,
+    /// How long the right shall last.
+    pub lease: SignedDuration,
+    /// How far two clocks may differ: a lease counts as lapsed only this long after its end.
+    pub skew: SignedDuration,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What an event becomes when its owner settles it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// `processed`, `failed_retryable`, `failed_permanent` or `parked`.
+    pub status: Status,
+    /// Why.
+    pub reason: Reason,
+    /// Failures of its own handling so far.
+    pub failures: u32,
+    /// Drives without success so far.
+    pub tries: u32,
+    /// When it is due again; `None` only where terminal.
+    pub due_at: Option<Timestamp>,
+    /// Whom it waits for, where parked.
+    pub waiting_for: Option<OwnerKey>,
+    /// What each destination got.
+    pub destinations: BTreeMap<String, Sent>,
+    /// When the row may go; only where terminal.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Settle: this is what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// The owner's clock.
+    pub now: Timestamp,
+    /// The owner's token.
+    pub token: Token,
+    /// The owner's nonce.
+    pub nonce: Nonce,
+    /// What the event becomes.
+    pub settlement: Settlement,
+}
+
+/// Renew: I need longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renew {
+    /// The owner's clock.
+    pub now: Timestamp,
+    /// The owner's token.
+    pub token: Token,
+    /// The owner's nonce.
+    pub nonce: Nonce,
+    /// How long from now the right shall last.
+    pub lease: SignedDuration,
+    /// How far two clocks may differ.
+    pub skew: SignedDuration,
+}
+
+/// Everything that can be asked of an event's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// See [`Claim`].
+    Claim(Claim),
+    /// See [`Settle`].
+    Settle(Settle),
+    /// See [`Renew`].
+    Renew(Renew),
+}
+
+/// Why a step was not taken. Expected answers, not errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such row.
+    #[error("no such event")]
+    Missing,
+    /// A live lease is somebody else's.
+    #[error("held until {until}")]
+    Held {
+        /// End of that lease.
+        until: Timestamp,
+    },
+    /// Its time has not come.
+    #[error("not due before {due_at}")]
+    NotDue {
+        /// When it comes.
+        due_at: Timestamp,
+    },
+    /// Nothing is left to do.
+    #[error("already {0}")]
+    Terminal(Status),
+    /// A newer claim, or another life of the row, has taken over.
+    #[error("fenced by token {current}")]
+    Stale {
+        /// The row's token.
+        current: Token,
+    },
+    /// The owner's own lease has ended.
+    #[error("lease ended at {until}")]
+    Lapsed {
+        /// When.
+        until: Timestamp,
+    },
+    /// The row is of a newer format than this code knows.
+    #[error("row format {0} is newer than this version knows")]
+    Newer(u64),
+}
+
+/// What the function says to a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The state becomes this.
+    Applied(State),
+    /// The step has been applied before, by this very asker: its answer was lost on the way.
+    Already,
+    /// The state stays.
+    Refused(Refused),
+}
+
+/// What `step` makes of `state`. Total: every pair has an answer.
+#[must_use]
+pub fn transition(state: Option<&State>, step: &Step) -> Verdict {
+    let Some(state) = state else {
+        return Verdict::Refused(Refused::Missing);
+    };
+    match step {
+        Step::Claim(claim) => apply_claim(state, claim),
+        Step::Settle(settle) => apply_settle(state, settle),
+        Step::Renew(renew) => apply_renew(state, renew),
+    }
+}
+
+fn apply_claim(state: &State, claim: &Claim) -> Verdict {
+    if state.status == Status::Claimed && state.nonce == claim.nonce {
+        return Verdict::Already;
+    }
+    let refused = match state.status {
+        Status::Processed | Status::FailedPermanent => Some(Refused::Terminal(state.status)),
+        Status::Claimed => state
+            .lease_until
+            .filter(|until| claim.now <= later(*until, claim.skew))
+            .map(|until| Refused::Held { until }),
+        Status::FailedRetryable => not_due(state, claim.now),
+        Status::Parked => match claim.cause {
+            Cause::Due => not_due(state, claim.now),
+            Cause::OwnerAppeared => None,
+        },
+        Status::Received => None,
+    };
+    if let Some(refused) = refused {
+        return Verdict::Refused(refused);
+    }
+    let lease_until = later(claim.now, claim.lease);
+    Verdict::Applied(State {
+        status: Status::Claimed,
+        token: state.token.next(),
+        nonce: claim.nonce,
+        lease_until: Some(lease_until),
+        failures: state.failures.saturating_add(1),
+        due_at: Some(later(lease_until, claim.skew)),
+        waiting_for: None,
+        ..state.clone()
+    })
+}
+
+fn apply_settle(state: &State, settle: &Settle) -> Verdict {
+    let ours = state.token == settle.token && state.nonce == settle.nonce;
+    if ours && state.status == settle.settlement.status {
+        return Verdict::Already;
+    }
+    if let Some(refused) = not_owned(state, settle.token, settle.nonce, settle.now) {
+        return Verdict::Refused(refused);
+    }
+    let Settlement {
+        status,
+        reason,
+        failures,
+        tries,
+        due_at,
+        waiting_for,
+        destinations,
+        expires_at,
+    } = settle.settlement.clone();
+    Verdict::Applied(State {
+        status,
+        reason: Some(reason),
+        token: state.token,
+        nonce: state.nonce,
+        lease_until: None,
+        failures,
+        tries,
+        due_at,
+        waiting_for,
+        destinations,
+        generation: state.generation,
+        expires_at,
+    })
+}
+
+fn apply_renew(state: &State, renew: &Renew) -> Verdict {
+    if let Some(refused) = not_owned(state, renew.token, renew.nonce, renew.now) {
+        return Verdict::Refused(refused);
+    }
+    let lease_until = later(renew.now, renew.lease);
+    Verdict::Applied(State {
+        lease_until: Some(lease_until),
+        due_at: Some(later(lease_until, renew.skew)),
+        ..state.clone()
+    })
+}
+
+/// Why the row does not belong to whoever shows `token` and `nonce` at `now`.
+fn not_owned(state: &State, token: Token, nonce: Nonce, now: Timestamp) -> Option<Refused> {
+    if state.token != token || state.nonce != nonce {
+        return Some(Refused::Stale { current: state.token });
+    }
+    match (state.status, state.lease_until) {
+        (Status::Claimed, Some(until)) if now < until => None,
+        (Status::Claimed, Some(until)) => Some(Refused::Lapsed { until }),
+        (Status::Claimed, None) => Some(Refused::Lapsed { until: Timestamp::MIN }),
+        (
+            Status::Received | Status::Processed | Status::FailedRetryable | Status::FailedPermanent | Status::Parked,
+            _,
+        ) => Some(Refused::Terminal(state.status)),
+    }
+}
+
+fn not_due(state: &State, now: Timestamp) -> Option<Refused> {
+    state
+        .due_at
+        .filter(|due_at| *due_at > now)
+        .map(|due_at| Refused::NotDue { due_at })
+}
+
+/// `at` plus `span`, at most the last instant there is.
+pub(crate) fn later(at: Timestamp, span: SignedDuration) -> Timestamp {
+    at.saturating_add(span).unwrap_or(Timestamp::MAX)
+}

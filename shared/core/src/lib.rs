@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+#![warn(clippy::string_slice, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+pub mod backoff;
+pub mod cloudevent;
+pub mod delivery;
+pub mod drive;
+pub mod event;
+pub mod github;
+pub mod ledger;
+pub mod ports;
+pub mod route;
+pub mod session;
+pub mod signature;
+pub mod target;
+mod text;

@@ -1,0 +1,260 @@
+//! What the core asks of the world: a ledger, inboxes, time and chance. Each port has an adapter and a fake.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+
+use jiff::Timestamp;
+
+use crate::delivery::DeliveryKey;
+use crate::event::{EventId, Repository};
+use crate::ledger::{
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Renew, Sent, Settled, Settlement,
+};
+use crate::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
+
+/// Time and chance.
+pub trait TimeAndChance: Send + Sync {
+    /// The clock's time.
+    fn now(&self) -> Timestamp;
+    /// A random number nobody else has.
+    fn random(&self) -> u64;
+}
+
+/// What the caller of a failed port must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Try again later: the other side is busy, throttled or out of reach.
+    Retry,
+    /// Give this input up: it will never be taken.
+    Reject,
+    /// Mend the configuration: a permission, a name.
+    Fix,
+    /// Report it: the program is wrong.
+    Bug,
+}
+
+/// A bounded word for what went wrong, for metrics and rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Too many requests.
+    Throttled,
+    /// Another write was under way.
+    Conflict,
+    /// No answer in time.
+    TimedOut,
+    /// No connection.
+    Unreachable,
+    /// The other side failed.
+    ServerFault,
+    /// No permission.
+    Denied,
+    /// No such table, index or queue.
+    NotFound,
+    /// Larger than the other side takes.
+    TooLarge,
+    /// The other side calls the request invalid.
+    Invalid,
+    /// A row that cannot be read.
+    Unreadable,
+}
+
+impl ErrorClass {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Throttled | Self::Conflict | Self::TimedOut | Self::Unreachable | Self::ServerFault => {
+                ErrorKind::Retry
+            }
+            Self::TooLarge | Self::Unreadable => ErrorKind::Reject,
+            Self::Denied | Self::NotFound => ErrorKind::Fix,
+            Self::Invalid => ErrorKind::Bug,
+        }
+    }
+
+    /// The word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Conflict => "conflict",
+            Self::TimedOut => "timed_out",
+            Self::Unreachable => "unreachable",
+            Self::ServerFault => "server_fault",
+            Self::Denied => "denied",
+            Self::NotFound => "not_found",
+            Self::TooLarge => "too_large",
+            Self::Invalid => "invalid",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// A ledger call that gave no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempted} {on}: {}", class.as_str())]
+pub struct LedgerError {
+    /// What was attempted, such as `admit delivery`.
+    pub attempted: &'static str,
+    /// On what: an id, never content.
+    pub on: String,
+    /// What went wrong, in one word.
+    pub class: ErrorClass,
+    /// The adapter's error.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl LedgerError {
+    /// What the caller must do.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.class.kind()
+    }
+}
+
+/// What came of a renewal.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// The right lasts longer now.
+    Kept(Lease),
+    /// The right was not ours any more.
+    Lost(crate::ledger::Refused),
+}
+
+/// What a listing walks through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// Events.
+    Events,
+    /// Deliveries that mean no event.
+    Deliveries,
+}
+
+/// One page of a listing, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// What to list.
+    pub what: Listed,
+    /// Nothing older than this.
+    pub since: Timestamp,
+    /// Nothing newer than this.
+    pub until: Timestamp,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// The ledger. Every method is one promise; what it says on a conflict is an answer, not an error.
+///
+/// # Errors
+/// All methods give [`LedgerError`] where no answer could be had; its kind says what to do.
+pub trait Ledger: Send + Sync {
+    /// Writes a delivery and its event together, each once.
+    fn admit(&self, admission: &Admission<'_>) -> impl Future<Output = Result<Admitted, LedgerError>> + Send;
+
+    /// Asks for the right to handle an event.
+    fn claim(&self, event: &EventId, claim: Claim) -> impl Future<Output = Result<Claimed, LedgerError>> + Send;
+
+    /// Records what came of an event. Takes the right.
+    fn settle(
+        &self,
+        lease: Lease,
+        now: Timestamp,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<Settled, LedgerError>> + Send;
+
+    /// Makes a right last longer.
+    fn renew(&self, lease: Lease, renew: Renew) -> impl Future<Output = Result<Renewed, LedgerError>> + Send;
+
+    /// An event's row, read consistently.
+    fn event(&self, event: &EventId) -> impl Future<Output = Result<Option<EventRow>, LedgerError>> + Send;
+
+    /// A delivery's row, read consistently.
+    fn delivery(&self, key: &DeliveryKey) -> impl Future<Output = Result<Option<DeliveryRow>, LedgerError>> + Send;
+
+    /// A delivery's exact bytes.
+    fn body(&self, key: &DeliveryKey) -> impl Future<Output = Result<Option<Vec<u8>>, LedgerError>> + Send;
+
+    /// Events and deliveries by time.
+    fn events(&self, listing: &Listing) -> impl Future<Output = Result<Vec<EventRow>, LedgerError>> + Send;
+
+    /// Deliveries without an event, by time.
+    fn deliveries(&self, listing: &Listing) -> impl Future<Output = Result<Vec<DeliveryRow>, LedgerError>> + Send;
+
+    /// Pointers, read consistently, at most [`POINTERS_MAX`].
+    fn pointers(&self, keys: &[OwnerKey]) -> impl Future<Output = Result<Pointers, LedgerError>> + Send;
+
+    /// Remembers that a branch has a pull request, and gives the branch's pointer.
+    fn learn(
+        &self,
+        repository: &Repository,
+        branch: &str,
+        pull: u64,
+    ) -> impl Future<Output = Result<Pointer, LedgerError>> + Send;
+
+    /// Points `key` to `owner` unless another live session owns it. Says whether it points there now.
+    fn own(
+        &self,
+        key: &OwnerKey,
+        owner: &Owner,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<bool, LedgerError>> + Send;
+
+    /// Opens a session, or prolongs it, with all its pointers or none.
+    fn open_session(
+        &self,
+        session: &Session,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Opened, LedgerError>> + Send;
+
+    /// Closes a session and frees what it owns. `None` where there is no such session.
+    fn close_session(
+        &self,
+        id: &SessionId,
+        expires_at: Timestamp,
+    ) -> impl Future<Output = Result<Option<Session>, LedgerError>> + Send;
+
+    /// Sessions that have not been closed, at most `limit`.
+    fn sessions(&self, limit: usize) -> impl Future<Output = Result<Vec<Session>, LedgerError>> + Send;
+
+    /// Events parked for `key`, at most `limit`. May lag behind the last writes.
+    fn waiting(&self, key: &OwnerKey, limit: usize) -> impl Future<Output = Result<Vec<EventId>, LedgerError>> + Send;
+}
+
+/// Most pointers that one event needs: its branch and as many pull requests as a check may name.
+pub const POINTERS_MAX: usize = 100;
+
+/// One message on its way to an inbox.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The inbox's name.
+    pub inbox: String,
+    /// FIFO group: what happens to one subject arrives in the order of sending.
+    pub group: String,
+    /// FIFO deduplication id: a repeat within SQS's five minutes is dropped.
+    pub deduplication: String,
+    /// The message.
+    pub body: String,
+    /// What is sent instead where the message is larger than a queue takes: it says where the rest is.
+    pub reference: String,
+}
+
+impl fmt::Debug for Outgoing {
+    /// Without the message itself, which is payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Outgoing({} {} {} bytes)",
+            self.inbox,
+            self.deduplication,
+            self.body.len()
+        )
+    }
+}
+
+/// The inboxes.
+pub trait Inboxes: Send + Sync {
+    /// Sends every message, batched for each queue; gives one outcome for each, in order. Never fails as a whole.
+    fn send(&self, messages: Vec<Outgoing>) -> impl Future<Output = Vec<Sent>> + Send;
+}

@@ -1,0 +1,124 @@
+//! Names of what can be healthy or not.
+
+use std::fmt;
+
+use crate::delivery::Digest;
+
+/// A target: domain, digest of a stable principal, tenant. The unit of scheduling, shedding and rate accounting.
+///
+/// The principal must stay the same for at least ten of the longest windows (30 s), so it is a role or a client and never a
+/// session token. There is no way to make a key from a digest alone: whoever holds one came through a constructor that says
+/// what was hashed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetKey {
+    domain: String,
+    principal: Digest,
+    tenant: String,
+}
+
+impl TargetKey {
+    /// A target that is called under an IAM role.
+    #[must_use]
+    pub fn aws_iam(domain: &str, role_arn: &str, tenant: &str) -> Self {
+        Self::new(domain, "aws_iam", role_arn, tenant)
+    }
+
+    /// A target that is called with an OAuth 2 client's token for a resource owner.
+    #[must_use]
+    pub fn oauth2(domain: &str, client_id: &str, owner_id: &str, tenant: &str) -> Self {
+        Self::new(domain, "oauth2", &format!("{client_id}:{owner_id}"), tenant)
+    }
+
+    /// A target that is called with a long-lived key, known by the SHA-256 of the key.
+    #[must_use]
+    pub fn long_lived_api_key(domain: &str, fingerprint: Digest, tenant: &str) -> Self {
+        Self::new(domain, "long_lived_api_key", &fingerprint.to_string(), tenant)
+    }
+
+    /// A target that is known by the id of a shared secret, never by its material.
+    #[must_use]
+    pub fn hmac_secret(domain: &str, key_id: &str, tenant: &str) -> Self {
+        Self::new(domain, "hmac_secret", key_id, tenant)
+    }
+
+    /// A target that has nothing better than a label.
+    #[must_use]
+    pub fn labeled_principal(domain: &str, label: &str, tenant: &str) -> Self {
+        Self::new(domain, "labeled_principal", label, tenant)
+    }
+
+    /// The domain, such as `sqs.us-east-1.amazonaws.com`.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The tenant.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// The scheme is part of what is hashed: a label that reads like a role is not that role.
+    fn new(domain: &str, scheme: &str, principal: &str, tenant: &str) -> Self {
+        Self {
+            domain: domain.to_ascii_lowercase(),
+            principal: Digest::of(format!("{scheme}:{principal}").as_bytes()),
+            tenant: tenant.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for TargetKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{}#{}", self.domain, self.principal, self.tenant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SQS: &str = "sqs.us-east-1.amazonaws.com";
+
+    #[test]
+    fn one_principal_is_one_target_whatever_its_session() {
+        // S1-03
+        let key = TargetKey::aws_iam(SQS, "arn:aws:iam::000000000000:role/r", "acme");
+        assert_eq!(
+            key,
+            TargetKey::aws_iam(
+                "SQS.us-east-1.amazonaws.com",
+                "arn:aws:iam::000000000000:role/r",
+                "acme"
+            )
+        );
+        assert_ne!(
+            key,
+            TargetKey::aws_iam(SQS, "arn:aws:iam::000000000000:role/r", "other")
+        );
+        assert_ne!(key, TargetKey::aws_iam(SQS, "arn:aws:iam::000000000000:role/s", "acme"));
+        assert!(key.to_string().starts_with("sqs.us-east-1.amazonaws.com#"));
+        assert!(key.to_string().ends_with("#acme"));
+    }
+
+    #[test]
+    fn each_of_the_five_constructors_names_a_target_of_its_own() {
+        // S1-04
+        let same_text = [
+            TargetKey::aws_iam(SQS, "p", "t"),
+            TargetKey::oauth2(SQS, "p", "", "t"),
+            TargetKey::long_lived_api_key(SQS, Digest::of(b"p"), "t"),
+            TargetKey::hmac_secret(SQS, "p", "t"),
+            TargetKey::labeled_principal(SQS, "p", "t"),
+        ];
+        let distinct: std::collections::BTreeSet<_> = same_text.iter().collect();
+        assert_eq!(distinct.len(), 5);
+    }
+
+    #[test]
+    fn a_key_shows_no_principal() {
+        let key = TargetKey::oauth2(SQS, "client", "owner", "t");
+        assert!(!format!("{key} {key:?}").contains("client"));
+    }
+}
