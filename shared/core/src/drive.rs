@@ -12,7 +12,7 @@ use crate::cloudevent::{self, Handover};
 use crate::event::{Event, EventId};
 use crate::ledger::{
     Admittee, Cause, Claim, Claimed, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled, Settlement, State,
-    Status, Token,
+    Status, Step, Token, Verdict, transition,
 };
 use crate::ports::{Inboxes, Ledger, LedgerError, Outgoing, POINTERS_MAX, TimeAndChance};
 use crate::route::{Decision, Routing, Wanted, owner_keys};
@@ -138,6 +138,35 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         }
     }
 
+    /// Claims and drives an event if its row, read a moment ago, shows that a claim would be granted.
+    ///
+    /// # Errors
+    /// As [`Self::claim_and_drive`].
+    pub async fn drive_if_due(&self, row: &EventRow) -> Result<Driven, LedgerError> {
+        match transition(Some(&row.state), &Step::Claim(self.new_claim(Cause::Due))) {
+            Verdict::Refused(refused) => Ok(Driven::Lost(refused)),
+            Verdict::Applied(_) | Verdict::Already => self.claim_and_drive(&row.event.id, Cause::Due).await,
+        }
+    }
+
+    /// Gives an event back that could not be driven for want of its surroundings. It is due again later, and no failure
+    /// is counted.
+    ///
+    /// # Errors
+    /// As [`Self::claim_and_drive`].
+    pub async fn postpone(&self, row: &EventRow, lease: Lease) -> Result<Driven, LedgerError> {
+        let now = self.time.now();
+        let wait = backoff::wait(
+            row.state.tries,
+            self.limits.retry_min,
+            self.limits.retry_max,
+            lease.nonce().number(),
+        );
+        let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        let settlement = retry(row, Reason::Unreachable, row.state.destinations.clone(), due_at);
+        self.settle(lease, now, settlement, BTreeSet::new()).await
+    }
+
     /// Drives what waits for `key`, at most [`WOKEN_MAX`] events, each on its own. Gives what came of each.
     ///
     /// # Errors
@@ -152,14 +181,35 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     }
 
     async fn claim(&self, event: &EventId, cause: Cause) -> Result<Claimed, LedgerError> {
-        let claim = Claim {
+        self.ledger.claim(event, self.new_claim(cause)).await
+    }
+
+    fn new_claim(&self, cause: Cause) -> Claim {
+        Claim {
             now: self.time.now(),
             nonce: Nonce::from_random(self.time.random()),
             lease: self.limits.lease,
             skew: self.limits.skew,
             cause,
-        };
-        self.ledger.claim(event, claim).await
+        }
+    }
+
+    async fn settle(
+        &self,
+        lease: Lease,
+        now: Timestamp,
+        settlement: Settlement,
+        sent_to: BTreeSet<String>,
+    ) -> Result<Driven, LedgerError> {
+        let (status, reason) = (settlement.status, settlement.reason);
+        match self.ledger.settle(lease, now, settlement).await? {
+            Settled::Done => Ok(Driven::Settled {
+                status,
+                reason,
+                sent_to,
+            }),
+            Settled::Lost(refused) => Ok(Driven::Lost(refused)),
+        }
     }
 
     async fn drive_once(&self, row: &EventRow, lease: Lease, pointers: &Pointers) -> Result<Driven, LedgerError> {
@@ -191,15 +241,7 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         } else {
             settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
         };
-        let (status, reason) = (settlement.status, settlement.reason);
-        match self.ledger.settle(lease, now, settlement).await? {
-            Settled::Done => Ok(Driven::Settled {
-                status,
-                reason,
-                sent_to,
-            }),
-            Settled::Lost(refused) => Ok(Driven::Lost(refused)),
-        }
+        self.settle(lease, now, settlement, sent_to).await
     }
 }
 

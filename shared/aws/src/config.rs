@@ -1,0 +1,335 @@
+//! Configuration: environment variables, read once, into one typed value that reports all its problems together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay_core::ledger::Limits;
+use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, Routes, Routing};
+use forebay_core::session::AgentName;
+use jiff::SignedDuration;
+
+/// What every inbox's variable begins with; its name follows.
+pub const INBOX_PREFIX: &str = "INBOX_";
+/// Variables of one name each that the template sets. Inboxes come besides.
+pub const VARIABLES: &[&str] = &[
+    "TABLE_NAME",
+    "SECRET_ID",
+    "ROUTES",
+    "IGNORED_ACTORS",
+    "GITHUB_HOST",
+    "SOURCE_RANGES",
+    "BODY_BYTES_MAX",
+    "SECRET_CACHE_SECONDS",
+    "RETENTION_DAYS",
+    "PARK_DAYS",
+    "AGE_DAYS_MAX",
+    "FAILURES_MAX",
+    "LEASE_SECONDS",
+    "SKEW_SECONDS",
+    "RETRY_SECONDS_MIN",
+    "RETRY_SECONDS_MAX",
+    "METRICS_NAMESPACE",
+];
+/// Takes the place of `SECRET_ID` on a laptop: a file with the same document.
+pub const PROVIDERS_FILE: &str = "PROVIDERS_FILE";
+/// The one host whose ids carry no prefix.
+const GITHUB_COM: &str = "github.com";
+/// Longest time a webhook may work, in seconds: the function's timeout. A lease outlives it.
+pub const FUNCTION_SECONDS_MAX: i64 = 10;
+
+/// Where the secret document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In Secrets Manager, under this id.
+    SecretsManager(String),
+    /// In a file that only its owner can read.
+    File(PathBuf),
+}
+
+/// A range of addresses, such as `192.30.252.0/22`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    network: IpAddr,
+    bits: u32,
+}
+
+impl AddressRange {
+    /// The range that `text` spells. `None` where it is malformed.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (network, bits) = text.split_once('/')?;
+        let network = IpAddr::from_str(network).ok()?;
+        let bits = bits.parse().ok().filter(|bits| *bits <= width(network))?;
+        Some(Self { network, bits })
+    }
+
+    /// Whether `address` is in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        if width(address) != width(self.network) {
+            return false;
+        }
+        let shift = width(address).saturating_sub(self.bits);
+        let prefix = |address: IpAddr| number(address).checked_shr(shift).unwrap_or(0);
+        prefix(address) == prefix(self.network)
+    }
+}
+
+fn width(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Everything that a function is told from outside.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The ledger's table.
+    pub table: String,
+    /// Where the secret document is.
+    pub secret: SecretSource,
+    /// URL of each inbox's queue.
+    pub inboxes: BTreeMap<String, String>,
+    /// Static routes and ignored actors.
+    pub routing: Routing,
+    /// Spans and ceilings of the ledger.
+    pub limits: Limits,
+    /// Host of a GitHub Enterprise server; `None` for github.com.
+    pub github_host: Option<String>,
+    /// Who may call; empty: anybody.
+    pub source_ranges: Vec<AddressRange>,
+    /// Largest decoded body, in bytes.
+    pub body_bytes_max: usize,
+    /// How long a read secret is used.
+    pub secret_cache: Duration,
+    /// `CloudWatch` namespace.
+    pub metrics_namespace: String,
+}
+
+/// Everything that is wrong with the configuration, at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(Vec<String>);
+
+impl Problems {
+    /// The problems, one sentence each.
+    #[must_use]
+    pub fn sentences(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "read configuration from the environment: {}; mend the stack's parameters",
+            self.0.join("; ")
+        )
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl Config {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`Problems`] names all that is missing or malformed. The function then refuses every delivery.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
+    pub fn from_env() -> Result<Self, Problems> {
+        Self::read(std::env::vars().collect())
+    }
+
+    /// Reads `variables`.
+    ///
+    /// # Errors
+    /// As [`Self::from_env`].
+    pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
+        let mut reader = Reader {
+            variables,
+            problems: Vec::new(),
+        };
+        let config = reader.config();
+        match (config, reader.problems.is_empty()) {
+            (Some(config), true) => Ok(config),
+            _ => Err(Problems(reader.problems)),
+        }
+    }
+}
+
+struct Reader {
+    variables: BTreeMap<String, String>,
+    problems: Vec<String>,
+}
+
+impl Reader {
+    /// Reads everything, also behind the first problem.
+    fn config(&mut self) -> Option<Config> {
+        let table = self.needed("TABLE_NAME");
+        let secret = self.secret();
+        let inboxes = self.inboxes();
+        let routing = self.routing(&inboxes.keys().cloned().collect());
+        let limits = self.limits();
+        let github_host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase());
+        let source_ranges = self.source_ranges();
+        let body_bytes_max = self.number("BODY_BYTES_MAX", 6_291_456, 1_024..=6_291_456);
+        let secret_cache = self.number("SECRET_CACHE_SECONDS", 300, 1..=3_600);
+        let metrics_namespace = self.given("METRICS_NAMESPACE").unwrap_or_else(|| "Forebay".to_owned());
+        Some(Config {
+            table: table?,
+            secret: secret?,
+            inboxes,
+            routing,
+            limits: limits?,
+            github_host: github_host.filter(|host| host != GITHUB_COM),
+            source_ranges,
+            body_bytes_max: usize::try_from(body_bytes_max?).ok()?,
+            secret_cache: Duration::from_secs(u64::try_from(secret_cache?).ok()?),
+            metrics_namespace,
+        })
+    }
+
+    /// The variable's text, if it is there and not blank.
+    fn given(&self, name: &str) -> Option<String> {
+        self.variables
+            .get(name)
+            .map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty())
+    }
+
+    fn needed(&mut self, name: &str) -> Option<String> {
+        let given = self.given(name);
+        if given.is_none() {
+            self.problems.push(format!("{name} is missing or empty"));
+        }
+        given
+    }
+
+    fn number(&mut self, name: &str, default: i64, range: std::ops::RangeInclusive<i64>) -> Option<i64> {
+        let Some(text) = self.given(name) else {
+            return Some(default);
+        };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            self.problems.push(format!(
+                "{name} is not a whole number from {} to {}",
+                range.start(),
+                range.end()
+            ));
+        }
+        number
+    }
+
+    fn secret(&mut self) -> Option<SecretSource> {
+        match (self.given("SECRET_ID"), self.given(PROVIDERS_FILE)) {
+            (Some(id), None) => Some(SecretSource::SecretsManager(id)),
+            (None, Some(path)) => Some(SecretSource::File(PathBuf::from(path))),
+            (None, None) => {
+                self.problems
+                    .push(format!("SECRET_ID is missing or empty (on a laptop: {PROVIDERS_FILE})"));
+                None
+            }
+            (Some(_), Some(_)) => {
+                self.problems
+                    .push(format!("SECRET_ID and {PROVIDERS_FILE} are both given"));
+                None
+            }
+        }
+    }
+
+    fn inboxes(&mut self) -> BTreeMap<String, String> {
+        let mut inboxes = BTreeMap::new();
+        for (variable, url) in &self.variables {
+            let Some(name) = variable.strip_prefix(INBOX_PREFIX) else {
+                continue;
+            };
+            if AgentName::parse(name).is_none() {
+                self.problems.push(format!(
+                    "{variable} does not name an inbox: a lower-case letter, then letters or digits"
+                ));
+            } else if url.trim().is_empty() {
+                self.problems.push(format!("{variable} is empty"));
+            } else {
+                inboxes.insert(name.to_owned(), url.trim().to_owned());
+            }
+        }
+        for reserved in [DISPATCHER, NOTICE] {
+            if !self.variables.contains_key(&format!("{INBOX_PREFIX}{reserved}")) {
+                self.problems.push(format!("{INBOX_PREFIX}{reserved} is missing"));
+            }
+        }
+        inboxes
+    }
+
+    fn routing(&mut self, inboxes: &BTreeSet<String>) -> Routing {
+        let routes = Routes::parse(&self.given("ROUTES").unwrap_or_default(), inboxes);
+        let routes = routes.unwrap_or_else(|problems| {
+            self.problems
+                .extend(problems.iter().map(|problem| format!("ROUTES: {problem}")));
+            Routes::default()
+        });
+        Routing {
+            routes,
+            ignored: IgnoredActors::parse(&self.given("IGNORED_ACTORS").unwrap_or_default()),
+        }
+    }
+
+    fn source_ranges(&mut self) -> Vec<AddressRange> {
+        let text = self.given("SOURCE_RANGES").unwrap_or_default();
+        let mut ranges = Vec::new();
+        for range in text.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+            match AddressRange::parse(range) {
+                Some(range) => ranges.push(range),
+                None => self.problems.push(format!(
+                    "SOURCE_RANGES: `{range}` is not a range such as 192.30.252.0/22"
+                )),
+            }
+        }
+        ranges
+    }
+
+    fn limits(&mut self) -> Option<Limits> {
+        let lease = self.number("LEASE_SECONDS", 30, 1..=900);
+        let skew = self.number("SKEW_SECONDS", 5, 0..=60);
+        let retry_min = self.number("RETRY_SECONDS_MIN", 15, 1..=43_200);
+        let retry_max = self.number("RETRY_SECONDS_MAX", 3_600, 1..=43_200);
+        let failures_max = self.number("FAILURES_MAX", 8, 1..=100);
+        let age = self.number("AGE_DAYS_MAX", 3, 1..=30);
+        let park = self.number("PARK_DAYS", 3, 1..=30);
+        let retention = self.number("RETENTION_DAYS", 35, 4..=3_650);
+        let (lease, skew) = (lease?, skew?);
+        if lease <= FUNCTION_SECONDS_MAX.saturating_add(skew) {
+            self.problems.push(format!(
+                "LEASE_SECONDS must be more than SKEW_SECONDS and the function's {FUNCTION_SECONDS_MAX} seconds together"
+            ));
+        }
+        let days = |days: i64| SignedDuration::from_hours(days.saturating_mul(24));
+        let limits = Limits {
+            lease: SignedDuration::from_secs(lease),
+            skew: SignedDuration::from_secs(skew),
+            retry_min: SignedDuration::from_secs(retry_min?),
+            retry_max: SignedDuration::from_secs(retry_max?),
+            failures_max: u32::try_from(failures_max?).ok()?,
+            age_max: days(age?),
+            park: days(park?),
+            retention: days(retention?),
+        };
+        limits
+            .checked()
+            .map_err(|invalid| self.problems.push(invalid.to_string()))
+            .ok()
+    }
+}

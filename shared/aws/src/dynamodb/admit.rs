@@ -1,0 +1,368 @@
+//! Admission: a delivery and its event, together, each once.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
+use aws_sdk_dynamodb::types::{
+    AttributeValue, CancellationReason, Put, PutRequest, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+    Update, WriteRequest,
+};
+use forebay_core::backoff;
+use forebay_core::delivery::Digest;
+use forebay_core::ledger::{Admission, Admitted, Admittee, EventRow, Lease, Nonce};
+use forebay_core::ports::{ErrorClass, ErrorKind, LedgerError};
+use jiff::SignedDuration;
+
+use super::DynamoLedger;
+use super::body::{CHUNK_BYTES, Packed, pack};
+use super::items::{self, Item, StoredBody, Unreadable, name, row_key};
+use crate::clock::pause;
+use crate::fault::{class_of_code, ledger_error};
+
+/// Most tries of one admission. Identical deliveries that arrive at once conflict until the first of them is written.
+const TRIES_MAX: u32 = 8;
+/// Shortest and longest wait between them.
+const WAIT_MIN: SignedDuration = SignedDuration::from_millis(20);
+const WAIT_MAX: SignedDuration = SignedDuration::from_millis(400);
+/// Most chunks in one batch write
+/// (<https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchWriteItem.html>).
+const BATCH_ITEMS_MAX: usize = 25;
+
+const ATTEMPTED: &str = "admit delivery";
+
+/// What one try of an admission's transaction found.
+enum Tried {
+    /// Both rows are there now.
+    Written,
+    /// The delivery was there.
+    DeliveryExists { delivery: Item, event: Option<Item> },
+    /// The delivery was not there, the event was.
+    EventExists(Item),
+    /// The event that was there before has gone.
+    EventVanished,
+    /// Nothing can be said; again.
+    Again(LedgerError),
+}
+
+/// What the second entry of the transaction does.
+#[derive(Clone, Copy)]
+enum EventEntry {
+    /// Puts the event, which must not exist.
+    Put,
+    /// Adds this net to those that have seen it; it must exist.
+    Join,
+}
+
+impl DynamoLedger {
+    pub(super) async fn admit_delivery(&self, admission: &Admission<'_>) -> Result<Admitted, LedgerError> {
+        let packed = pack(admission.body).ok_or_else(|| failed(admission, ErrorClass::Unreadable))?;
+        self.write_chunks(admission, &packed).await?;
+        let delivery = items::delivery_item(
+            admission.delivery,
+            &packed.stored,
+            admission.nonce,
+            admission.expires_at,
+        );
+        match &admission.event {
+            None => self.put_delivery(admission, delivery).await,
+            Some(admittee) => self.put_both(admission, admittee, delivery).await,
+        }
+    }
+
+    /// Chunks go first. They are keyed by their content, so that a repeat changes nothing and an orphan harms nobody.
+    async fn write_chunks(&self, admission: &Admission<'_>, packed: &Packed) -> Result<(), LedgerError> {
+        let StoredBody::Chunks { digest, .. } = &packed.stored else {
+            return Ok(());
+        };
+        let chunks: Vec<_> = packed.outside.chunks(CHUNK_BYTES).enumerate().collect();
+        for batch in chunks.chunks(BATCH_ITEMS_MAX) {
+            self.write_batch(admission, digest, batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_batch(
+        &self,
+        admission: &Admission<'_>,
+        digest: &Digest,
+        batch: &[(usize, &[u8])],
+    ) -> Result<(), LedgerError> {
+        let puts = batch.iter().map(|(position, bytes)| {
+            let item = items::chunk_item(digest, *position, bytes, admission.expires_at);
+            let put = PutRequest::builder().set_item(Some(item)).build();
+            put.map(|put| WriteRequest::builder().put_request(put).build())
+        });
+        let mut left: Vec<WriteRequest> = puts
+            .collect::<Result<_, _>>()
+            .map_err(|_incomplete| failed(admission, ErrorClass::Invalid))?;
+        for tries in 0..TRIES_MAX {
+            let sent = self
+                .client
+                .batch_write_item()
+                .request_items(&self.table, left)
+                .send()
+                .await;
+            let output = sent.map_err(|error| ledger_error("write body of", &admission.delivery.key, &error))?;
+            left = output
+                .unprocessed_items
+                .and_then(|mut tables| tables.remove(&self.table))
+                .unwrap_or_default();
+            if left.is_empty() {
+                return Ok(());
+            }
+            wait(admission.nonce, tries).await;
+        }
+        Err(failed(admission, ErrorClass::Throttled))
+    }
+
+    /// One plain conditional put: nothing else is to be written with it.
+    async fn put_delivery(&self, admission: &Admission<'_>, delivery: Item) -> Result<Admitted, LedgerError> {
+        let mut error = failed(admission, ErrorClass::Conflict);
+        for tries in 0..TRIES_MAX {
+            let sent = self
+                .client
+                .put_item()
+                .table_name(&self.table)
+                .set_item(Some(delivery.clone()))
+                .condition_expression("attribute_not_exists(#pk)")
+                .expression_attribute_names("#pk", name::PK)
+                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+                .send()
+                .await;
+            error = match sent {
+                Ok(_) => return Ok(Admitted::Created { lease: None }),
+                Err(error) => match existing(&error) {
+                    Some(item) => return Ok(known_delivery(admission, item, None)),
+                    None => again(ledger_error(ATTEMPTED, &admission.delivery.key, &error))?,
+                },
+            };
+            wait(admission.nonce, tries).await;
+        }
+        Err(error)
+    }
+
+    async fn put_both(
+        &self,
+        admission: &Admission<'_>,
+        admittee: &Admittee,
+        delivery: Item,
+    ) -> Result<Admitted, LedgerError> {
+        let mut entry = EventEntry::Put;
+        let mut joined = None;
+        let mut error = failed(admission, ErrorClass::Conflict);
+        for tries in 0..TRIES_MAX {
+            match self.try_both(admission, admittee, &delivery, entry).await? {
+                Tried::Written => return Ok(written(admission, admittee, entry, joined)),
+                Tried::DeliveryExists { delivery, event } => {
+                    return Ok(known_delivery(admission, &delivery, event.as_ref()));
+                }
+                Tried::EventExists(item) => {
+                    joined = readable(admission, items::read_event(&item));
+                    entry = EventEntry::Join;
+                }
+                Tried::EventVanished => {
+                    joined = None;
+                    entry = EventEntry::Put;
+                }
+                Tried::Again(retryable) => {
+                    error = retryable;
+                    wait(admission.nonce, tries).await;
+                }
+            }
+        }
+        Err(error)
+    }
+
+    async fn try_both(
+        &self,
+        admission: &Admission<'_>,
+        admittee: &Admittee,
+        delivery: &Item,
+        entry: EventEntry,
+    ) -> Result<Tried, LedgerError> {
+        let incomplete = |_incomplete| failed(admission, ErrorClass::Invalid);
+        let event = match entry {
+            EventEntry::Put => {
+                let received_at = admission.delivery.received_at;
+                let item = items::event_item(&admittee.event, &admittee.state, received_at, admission.delivery.net);
+                self.put_new(item).map_err(incomplete)?
+            }
+            EventEntry::Join => self.join(admission, admittee).map_err(incomplete)?,
+        };
+        let sent = self
+            .client
+            .transact_write_items()
+            .transact_items(self.put_new(delivery.clone()).map_err(incomplete)?)
+            .transact_items(event)
+            .send()
+            .await;
+        match sent {
+            Ok(_) => Ok(Tried::Written),
+            Err(error) => match error.as_service_error() {
+                Some(TransactWriteItemsError::TransactionCanceledException(canceled)) => {
+                    judge(admission, canceled.cancellation_reasons(), entry)
+                }
+                _ => again(ledger_error(ATTEMPTED, &admission.delivery.key, &error)).map(Tried::Again),
+            },
+        }
+    }
+
+    fn put_new(&self, item: Item) -> Result<TransactWriteItem, aws_sdk_dynamodb::error::BuildError> {
+        let put = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .condition_expression("attribute_not_exists(#pk)")
+            .expression_attribute_names("#pk", name::PK)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()?;
+        Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    fn join(
+        &self,
+        admission: &Admission<'_>,
+        admittee: &Admittee,
+    ) -> Result<TransactWriteItem, aws_sdk_dynamodb::error::BuildError> {
+        let net = AttributeValue::Ss(vec![admission.delivery.net.as_str().to_owned()]);
+        let update = Update::builder()
+            .table_name(&self.table)
+            .set_key(Some(row_key(items::event_pk(&admittee.event.id))))
+            .update_expression("ADD #seen_by :net")
+            .condition_expression("attribute_exists(#pk)")
+            .expression_attribute_names("#pk", name::PK)
+            .expression_attribute_names("#seen_by", name::SEEN_BY)
+            .expression_attribute_values(":net", net)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()?;
+        Ok(TransactWriteItem::builder().update(update).build())
+    }
+}
+
+/// The delivery is in, with its event or beside the one that was there.
+fn written(admission: &Admission<'_>, admittee: &Admittee, entry: EventEntry, joined: Option<EventRow>) -> Admitted {
+    match entry {
+        EventEntry::Put => Admitted::Created {
+            lease: Lease::proven_by(&admittee.event.id, &admittee.state, admission.nonce),
+        },
+        EventEntry::Join => {
+            let joined = joined.map(|mut row| {
+                row.seen_by.insert(admission.delivery.net);
+                Box::new(row)
+            });
+            Admitted::Joined { event: joined }
+        }
+    }
+}
+
+/// What a cancelled transaction says, by the reason of each entry. `None` proves nothing about absence: that entry may
+/// just not have been looked at.
+fn judge(admission: &Admission<'_>, reasons: &[CancellationReason], entry: EventEntry) -> Result<Tried, LedgerError> {
+    let [delivery, event] = reasons else {
+        return Err(failed(admission, ErrorClass::ServerFault));
+    };
+    if let Some(item) = exists(delivery) {
+        return Ok(Tried::DeliveryExists {
+            delivery: item.clone(),
+            event: exists(event).cloned(),
+        });
+    }
+    // One conflict does not make all of it worth a repeat in place: the worst of the reasons decides.
+    let classes = [delivery, event].map(class_of);
+    let worst = |class| classes.contains(&Some(class));
+    for class in [ErrorClass::Invalid, ErrorClass::TooLarge, ErrorClass::Denied] {
+        if worst(class) {
+            return Err(failed(admission, class));
+        }
+    }
+    match (event.code(), exists(event), entry) {
+        (Some(CONDITION_FAILED), Some(item), EventEntry::Put) => Ok(Tried::EventExists(item.clone())),
+        (Some(CONDITION_FAILED), _, EventEntry::Join) => Ok(Tried::EventVanished),
+        _ => {
+            let class = if worst(ErrorClass::Throttled) {
+                ErrorClass::Throttled
+            } else {
+                ErrorClass::Conflict
+            };
+            Ok(Tried::Again(failed(admission, class)))
+        }
+    }
+}
+
+const CONDITION_FAILED: &str = "ConditionalCheckFailed";
+
+/// The row that made an entry's condition fail.
+fn exists(reason: &CancellationReason) -> Option<&Item> {
+    (reason.code() == Some(CONDITION_FAILED))
+        .then(|| reason.item())
+        .flatten()
+        .filter(|item| !item.is_empty())
+}
+
+/// Why an entry failed, where it was not its condition.
+fn class_of(reason: &CancellationReason) -> Option<ErrorClass> {
+    match reason.code()? {
+        "None" | CONDITION_FAILED => None,
+        code => Some(class_of_code(code)),
+    }
+}
+
+/// The row behind the failed condition of a put.
+fn existing(error: &SdkError<PutItemError>) -> Option<&Item> {
+    let PutItemError::ConditionalCheckFailedException(failed) = error.as_service_error()? else {
+        return None;
+    };
+    failed.item()
+}
+
+/// The delivery was there: our own write whose answer was lost, or a duplicate.
+///
+/// A row that cannot be read is there all the same, and never makes a duplicate an error.
+fn known_delivery(admission: &Admission<'_>, delivery: &Item, event: Option<&Item>) -> Admitted {
+    let event = event.and_then(|item| readable(admission, items::read_event(item)));
+    let Some(known) = readable(admission, items::read_delivery(delivery)) else {
+        return Admitted::Duplicate {
+            conflict: false,
+            event: event.map(Box::new),
+        };
+    };
+    if known.nonce == admission.nonce {
+        let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
+        return Admitted::Created { lease };
+    }
+    let conflict = known.row.delivery.digest != admission.delivery.digest;
+    Admitted::Duplicate {
+        conflict,
+        event: event.map(Box::new),
+    }
+}
+
+fn readable<R>(admission: &Admission<'_>, row: Result<R, Unreadable>) -> Option<R> {
+    row.inspect_err(|unreadable| {
+        tracing::warn!(delivery.id = %admission.delivery.key, "skip a row beside the delivery: {unreadable}");
+    })
+    .ok()
+}
+
+fn failed(admission: &Admission<'_>, class: ErrorClass) -> LedgerError {
+    LedgerError {
+        attempted: ATTEMPTED,
+        on: admission.delivery.key.to_string(),
+        class,
+        source: None,
+    }
+}
+
+/// `error` where another try may help, else the end of it.
+fn again(error: LedgerError) -> Result<LedgerError, LedgerError> {
+    match error.kind() {
+        ErrorKind::Retry => Ok(error),
+        ErrorKind::Reject | ErrorKind::Fix | ErrorKind::Bug => Err(error),
+    }
+}
+
+async fn wait(nonce: Nonce, tries: u32) {
+    let span = backoff::wait(tries, WAIT_MIN, WAIT_MAX, nonce.number());
+    pause(Duration::try_from(span).unwrap_or_default()).await;
+}

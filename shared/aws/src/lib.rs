@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+
+pub mod clock;
+pub mod config;
+pub mod dynamodb;
+pub mod fault;
+pub mod http_event;
+pub mod metrics;
+pub mod secrets;
+pub mod sqs;
+pub mod start;

@@ -1,0 +1,141 @@
+//! Metrics in `CloudWatch`'s embedded format: one JSON line on standard output for each unit of work.
+//!
+//! Every name is here. Dimensions are few and bounded: each combination of values is a metric that costs money.
+
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use metrique::RootEntry;
+use metrique::emf::Emf;
+use metrique::unit_of_work::metrics;
+use metrique::writer::format::Format as _;
+
+/// A time as records hold it.
+#[must_use]
+pub fn system_time(at: Timestamp) -> SystemTime {
+    let since_epoch = Duration::try_from(at.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
+    SystemTime::UNIX_EPOCH
+        .checked_add(since_epoch)
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A delivery that was answered, of whatever outcome but refused.
+#[metrics(emf::dimension_sets = [["Outcome"]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct DeliveryAnswered {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// `ignored`, `duplicate` or `failed`.
+    pub outcome: &'static str,
+    /// Always 1.
+    pub deliveries: u64,
+    /// Redeliveries whose bytes were not those of the first. A count.
+    pub conflicts: u64,
+    /// From the start of the work to the answer, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A delivery that was refused.
+#[metrics(emf::dimension_sets = [["Outcome"], ["Outcome", "Refusal"]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct DeliveryRefused {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Always `refused`.
+    pub outcome: &'static str,
+    /// The refusal word.
+    pub refusal: &'static str,
+    /// Always 1.
+    pub deliveries: u64,
+    /// From the start of the work to the answer, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A delivery that was accepted, and what came of its event.
+#[metrics(emf::dimension_sets = [["Outcome"], ["Kind"]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct DeliveryAccepted {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Always `accepted`.
+    pub outcome: &'static str,
+    /// The event's kind.
+    pub kind: &'static str,
+    /// Always 1.
+    pub deliveries: u64,
+    /// Events that were new to the ledger: 0 where another net or hook came first. A count.
+    pub events: u64,
+    /// From the happening to the ledger, in milliseconds; 0 where the payload names no time.
+    pub latency_ms: u64,
+    /// Inboxes that got the event. A count.
+    pub sent: u64,
+    /// Events that wait for an owner. A count.
+    pub parked: u64,
+    /// Events that could not be sent yet, or that nobody has handled yet. A count.
+    pub pending: u64,
+    /// From the start of the work to the answer, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A unit of work, as a line of metrics.
+#[derive(Debug)]
+pub enum Record {
+    /// See [`DeliveryAnswered`].
+    Answered(DeliveryAnswered),
+    /// See [`DeliveryRefused`].
+    Refused(DeliveryRefused),
+    /// See [`DeliveryAccepted`].
+    Accepted(DeliveryAccepted),
+}
+
+/// Where lines of metrics go.
+pub struct Metrics {
+    format: Mutex<Emf>,
+    output: Mutex<Box<dyn Write + Send>>,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Metrics {
+    /// Metrics of this namespace, on standard output, where Lambda looks for them.
+    #[must_use]
+    pub fn to_stdout(namespace: &str) -> Self {
+        Self::to(namespace, Box::new(std::io::stdout()))
+    }
+
+    /// Metrics of this namespace, to `output`.
+    #[must_use]
+    pub fn to(namespace: &str, output: Box<dyn Write + Send>) -> Self {
+        let format = Emf::builder(namespace.to_owned(), vec![vec![]]).build();
+        Self {
+            format: Mutex::new(format),
+            output: Mutex::new(output),
+        }
+    }
+
+    /// Writes one line. A line that cannot be written is no reason to fail the work that it counts.
+    pub fn emit(&self, record: Record) {
+        let mut line = Vec::with_capacity(512);
+        let mut format = self.format.lock().unwrap_or_else(PoisonError::into_inner);
+        let formatted = match record {
+            Record::Answered(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Refused(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Accepted(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+        };
+        drop(format);
+        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = formatted.is_ok() && output.write_all(&line).and_then(|()| output.flush()).is_ok();
+        if !written {
+            tracing::warn!("write a line of metrics: not written");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The one cold start: logs, configuration, clients with explicit time-outs.
+
+use std::sync::Once;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
+
+use crate::config::{Config, Problems};
+use crate::dynamodb::DynamoLedger;
+use crate::secrets::{SecretCache, Store};
+use crate::sqs::SqsInboxes;
+
+/// Time-outs of one AWS call. Two tries of a call end well within the eight seconds of a delivery.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Shorter than [`forebay_core::drive::SEND_TIME_MAX`], which counts on it.
+const CALL_TIMEOUT: Duration = Duration::from_millis(3_500);
+const _: () = assert!(CALL_TIMEOUT.as_millis() < forebay_core::drive::SEND_TIME_MAX.as_millis().cast_unsigned());
+/// Tries of one AWS call, and the waits between them. The ledger's own retries come on top, within their own bound.
+const ATTEMPTS_MAX: u32 = 3;
+const WAIT_MIN: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_millis(500);
+/// Crates whose logs are ours; the rest stays silent below warnings, since the SDK's own debug output shows requests.
+const OUR_CRATES: [&str; 4] = ["forebay_core", "forebay_aws", "forebay", "webhook"];
+
+/// What a function works with.
+#[derive(Debug)]
+pub struct Clients {
+    /// The ledger.
+    pub ledger: DynamoLedger,
+    /// The inboxes.
+    pub inboxes: SqsInboxes,
+    /// The secrets.
+    pub secrets: SecretCache<Store>,
+}
+
+/// Starts logging and reads the configuration. Problems are logged once, here.
+///
+/// # Errors
+/// [`Problems`] where the configuration is unusable: refuse every delivery, and do not exit, since a crash loop would hide
+/// the reason.
+pub fn configure() -> Result<Config, Problems> {
+    start_logging();
+    Config::from_env().inspect_err(|problems| tracing::error!("{problems}"))
+}
+
+/// Makes the clients. Makes no call.
+pub async fn connect(config: &Config) -> Clients {
+    let sdk = sdk_config().await;
+    let store = match &config.secret {
+        crate::config::SecretSource::SecretsManager(id) => Store::SecretsManager {
+            client: aws_sdk_secretsmanager::Client::new(&sdk),
+            id: id.clone(),
+        },
+        crate::config::SecretSource::File(path) => Store::File(path.clone()),
+    };
+    Clients {
+        ledger: DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
+        inboxes: SqsInboxes::new(aws_sdk_sqs::Client::new(&sdk), config.inboxes.clone()),
+        secrets: SecretCache::new(store, config.secret_cache),
+    }
+}
+
+/// The SDK's configuration: region and credentials from the environment, our time-outs and retries.
+pub async fn sdk_config() -> SdkConfig {
+    aws_config::defaults(BehaviorVersion::latest())
+        .timeout_config(timeouts())
+        .retry_config(retries())
+        .load()
+        .await
+}
+
+/// Time-outs of every AWS call.
+#[must_use]
+pub fn timeouts() -> TimeoutConfig {
+    TimeoutConfig::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(CALL_TIMEOUT)
+        .build()
+}
+
+/// Retries of every AWS call.
+#[must_use]
+pub fn retries() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(ATTEMPTS_MAX)
+        .with_initial_backoff(WAIT_MIN)
+        .with_max_backoff(WAIT_MAX)
+}
+
+/// JSON lines on standard output, level from the variable that Lambda sets from the function's logging configuration.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the level is needed before anything can be reported about configuration"
+)]
+fn start_logging() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let level = std::env::var("AWS_LAMBDA_LOG_LEVEL").ok();
+        let level = level.and_then(|level| level.parse().ok()).unwrap_or(Level::INFO);
+        let targets = Targets::new()
+            .with_default(Level::WARN)
+            .with_targets(OUR_CRATES.map(|name| (name, level)));
+        let lines = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false);
+        tracing_subscriber::registry().with(lines.with_filter(targets)).init();
+    });
+}
