@@ -1,0 +1,6 @@
+//! What more than one test needs: an embedded DynamoDB with the ledger's table, a clock that tests move, inboxes that
+//! record, and a webhook on top of them.
+
+pub mod fakes;
+pub mod table;
+pub mod webhook;

@@ -1,0 +1,122 @@
+//! The ledger's table in an embedded DynamoDB, one database for each test.
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
+use aws_sdk_dynamodb::types::{
+    AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
+    ScalarAttributeType,
+};
+use aws_sdk_dynamodb::{Client, Config};
+use forebay_aws::dynamodb::{DUE_INDEX, DynamoLedger, RECENT_INDEX, WAITING_INDEX};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// The table's name in tests.
+pub const TABLE: &str = "ledger";
+
+/// A fresh table. Its server ends with it.
+#[derive(Debug)]
+pub struct Table {
+    endpoint: String,
+    /// Dropping it ends the server.
+    _shutdown: oneshot::Sender<()>,
+}
+
+impl Table {
+    /// A fresh, empty table behind a server of its own on loopback.
+    ///
+    /// # Panics
+    /// Where the machine gives no port or no memory: nothing can be tested then.
+    pub async fn start() -> Self {
+        let database = dynoxide::Database::memory().expect("an empty database in memory");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port on loopback");
+        let endpoint = format!(
+            "http://{}",
+            listener.local_addr().expect("a bound listener has an address")
+        );
+        let (shutdown, stopped) = oneshot::channel::<()>();
+        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, async {
+            // An error means that the sender is gone, which is the signal.
+            stopped.await.unwrap_or_default();
+        }));
+        let table = Self {
+            endpoint,
+            _shutdown: shutdown,
+        };
+        create(&table.client()).await;
+        table
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Configuration of a client for it, with the time-outs and retries of production.
+    #[must_use]
+    pub fn config(&self) -> Builder {
+        Config::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url(&self.endpoint)
+            .region(Region::new("us-east-1"))
+            .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+            .timeout_config(forebay_aws::start::timeouts())
+            .retry_config(forebay_aws::start::retries())
+    }
+
+    /// A client.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::from_conf(self.config().build())
+    }
+
+    /// The ledger on it.
+    #[must_use]
+    pub fn ledger(&self) -> DynamoLedger {
+        DynamoLedger::new(self.client(), TABLE)
+    }
+}
+
+/// Creates the table as the template defines it; a test compares the two.
+async fn create(client: &Client) {
+    let attribute = |name: &str, kind| {
+        AttributeDefinition::builder()
+            .attribute_name(name)
+            .attribute_type(kind)
+            .build()
+            .expect("name and type are given")
+    };
+    let key = |name: &str, kind| {
+        KeySchemaElement::builder()
+            .attribute_name(name)
+            .key_type(kind)
+            .build()
+            .expect("name and type are given")
+    };
+    let index = |name: &str, hash: &str, range: &str| {
+        GlobalSecondaryIndex::builder()
+            .index_name(name)
+            .key_schema(key(hash, KeyType::Hash))
+            .key_schema(key(range, KeyType::Range))
+            .projection(Projection::builder().projection_type(ProjectionType::KeysOnly).build())
+            .build()
+            .expect("name and keys are given")
+    };
+    let request = client
+        .create_table()
+        .table_name(TABLE)
+        .billing_mode(BillingMode::PayPerRequest)
+        .key_schema(key("pk", KeyType::Hash))
+        .key_schema(key("sk", KeyType::Range))
+        .attribute_definitions(attribute("pk", ScalarAttributeType::S))
+        .attribute_definitions(attribute("sk", ScalarAttributeType::S))
+        .attribute_definitions(attribute("due_shard", ScalarAttributeType::S))
+        .attribute_definitions(attribute("due_at", ScalarAttributeType::N))
+        .attribute_definitions(attribute("waiting_for", ScalarAttributeType::S))
+        .attribute_definitions(attribute("recent_shard", ScalarAttributeType::S))
+        .attribute_definitions(attribute("recent_at", ScalarAttributeType::N))
+        .global_secondary_indexes(index(DUE_INDEX, "due_shard", "due_at"))
+        .global_secondary_indexes(index(WAITING_INDEX, "waiting_for", "due_at"))
+        .global_secondary_indexes(index(RECENT_INDEX, "recent_shard", "recent_at"));
+    request.send().await.expect("an empty database takes the table");
+}
