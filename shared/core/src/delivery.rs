@@ -217,3 +217,6 @@ pub struct Delivery {
     /// When it arrived.
     pub received_at: Timestamp,
 }
+
+#[cfg(test)]
+mod tests;

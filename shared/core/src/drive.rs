@@ -60,7 +60,8 @@ pub fn admittee(event: Event, routing: &Routing, limits: &Limits, nonce: Nonce, 
         token: Token::FIRST,
         nonce,
         lease_until: Some(lease_until),
-        failures: 0,
+        // An admission is a claim, and counts as one: its owner may die like any other.
+        failures: 1,
         tries: 0,
         due_at: Some(lease_until.saturating_add(limits.skew).unwrap_or(Timestamp::MAX)),
         waiting_for: None,
@@ -248,8 +249,8 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
 /// Keys of the pointers that decide where `event` goes, at most [`POINTERS_MAX`].
 #[must_use]
 pub fn pointer_keys(event: &Event) -> Vec<OwnerKey> {
-    let mut keys = owner_keys(event);
-    keys.truncate(POINTERS_MAX);
+    let keys = owner_keys(event);
+    debug_assert!(keys.len() <= POINTERS_MAX, "owner_keys keeps to the bound");
     keys
 }
 
@@ -313,11 +314,12 @@ fn settlement(
         Plan::End(status, reason) => return end(row, *status, *reason, destinations, limits, now),
         Plan::Park(key) => return park(row, key, destinations, limits, nonce, now),
     };
-    let outcomes = || inboxes.iter().filter_map(|inbox| destinations.get(inbox));
-    if outcomes().all(|outcome| *outcome == Sent::Yes) {
+    // An inbox without an outcome has not got the message.
+    let outcome = |inbox: &String| destinations.get(inbox).copied().unwrap_or(Sent::Unreachable);
+    if inboxes.iter().all(|inbox| outcome(inbox) == Sent::Yes) {
         return end(row, Status::Processed, Reason::Delivered, destinations, limits, now);
     }
-    let rejected = outcomes().any(|outcome| *outcome == Sent::Rejected);
+    let rejected = inboxes.iter().any(|inbox| outcome(inbox) == Sent::Rejected);
     let failures = earlier_failures(row).saturating_add(u32::from(rejected));
     if failures >= limits.failures_max {
         let end = end(
@@ -431,3 +433,6 @@ fn fifo_id(text: &str) -> String {
         hex::encode(Sha256::digest(text.as_bytes()))
     }
 }
+
+#[cfg(test)]
+mod tests;

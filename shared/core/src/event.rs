@@ -254,3 +254,104 @@ impl Event {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::event;
+
+    #[test]
+    fn a_repository_is_an_owner_and_a_name_and_nothing_that_breaks_a_key() {
+        for name in ["acme/app", "Acme/App.js", "a/b-c_d", "é/🚀"] {
+            assert_eq!(Repository::new(name).unwrap().as_str(), name);
+        }
+        for name in [
+            "",
+            "/",
+            "acme",
+            "acme/",
+            "/app",
+            "acme/app/x",
+            "acme//app",
+            "a#b/c",
+            "a/b#c",
+            "a b/c",
+            "a/b\n",
+            "a/\tb",
+            "a/b\u{0}",
+            "a/b\u{a0}",
+            "a/b\u{2028}",
+            " a/b",
+            "a/b ",
+        ] {
+            assert_eq!(Repository::new(name), None, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_repositorys_key_ignores_case_and_stays_short() {
+        // S3-10, S2-06
+        let key = |name: &str| Repository::new(name).unwrap().key();
+        assert_eq!(key("Acme/App"), "acme/app");
+        assert!(key(&format!("acme/{}", "İ".repeat(2_000))).len() <= 1_024);
+        assert!(!key(&format!("acme/{}", "a".repeat(2_000))).contains('#'));
+    }
+
+    #[test]
+    fn an_event_id_is_its_natural_name_or_that_names_digest() {
+        // S2-06
+        assert_eq!(EventId::new("github/comment/7").as_str(), "github/comment/7");
+        let long = format!("host/{}", "x".repeat(5_000));
+        assert_eq!(EventId::new(&long), EventId::new(&long));
+        assert_ne!(EventId::new(&long), EventId::new(&format!("{long}y")));
+        assert!(EventId::new(&long).as_str().len() <= 1_100);
+    }
+
+    #[test]
+    fn a_summary_is_cut_on_a_character() {
+        // S3-08
+        let text = "🚀".repeat(300);
+        let summary = Event::summarize(&text);
+        assert_eq!(summary.len(), SUMMARY_BYTES_MAX);
+        assert!(text.starts_with(&summary));
+        assert_eq!(Event::summarize(&format!("a{text}")).len(), 1_021);
+        assert_eq!(Event::summarize("short"), "short");
+    }
+
+    #[test]
+    fn a_subject_reads_like_a_github_reference() {
+        let mut subject = event(Kind::Comment).subject;
+        assert_eq!(subject.to_string(), "acme/app#12");
+        subject.number = None;
+        assert_eq!(subject.to_string(), "acme/app");
+    }
+
+    #[test]
+    fn every_word_reads_back_as_what_it_was_and_no_two_are_the_same() {
+        let kinds: std::collections::BTreeSet<_> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+        assert_eq!(kinds.len(), Kind::ALL.len());
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_word(&kind.to_string()), Some(*kind));
+        }
+        for net in Net::ALL {
+            assert_eq!(Net::from_word(net.as_str()), Some(*net));
+        }
+        for kind in SubjectKind::ALL {
+            assert_eq!(SubjectKind::from_word(kind.as_str()), Some(*kind));
+        }
+        assert_eq!(Kind::from_word("comment "), None);
+    }
+
+    #[test]
+    fn only_a_check_can_be_a_failed_check() {
+        // S3-10
+        for kind in Kind::ALL {
+            let failed = Event {
+                conclusion: Some("failure".to_owned()),
+                ..event(*kind)
+            };
+            let is_check = [Kind::CheckRunCompleted, Kind::CheckSuiteCompleted, Kind::CheckFailure].contains(kind);
+            assert_eq!(failed.is_failed_check(), is_check, "{kind}");
+        }
+    }
+}

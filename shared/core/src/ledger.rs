@@ -1,7 +1,7 @@
 //! The ledger's rules: one total transition function over the state of an event.
 //!
-//! Whoever keeps a ledger (memory, DynamoDB) does exactly what [`transition`] says. The function never looks at a clock: the
-//! time of a step is part of the step.
+//! Whoever keeps a ledger (memory, DynamoDB) does exactly what [`transition()`] says. The function never looks at a clock:
+//! the time of a step is part of the step.
 
 mod limits;
 pub mod memory;

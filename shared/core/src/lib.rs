@@ -13,4 +13,6 @@ pub mod route;
 pub mod session;
 pub mod signature;
 pub mod target;
+#[cfg(test)]
+mod testing;
 mod text;

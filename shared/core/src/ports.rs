@@ -258,3 +258,38 @@ pub trait Inboxes: Send + Sync {
     /// Sends every message, batched for each queue; gives one outcome for each, in order. Never fails as a whole.
     fn send(&self, messages: Vec<Outgoing>) -> impl Future<Output = Vec<Sent>> + Send;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_says_what_was_attempted_on_what_and_the_word_decides_what_to_do() {
+        let error = LedgerError {
+            attempted: "claim event",
+            on: "github/comment/7".to_owned(),
+            class: ErrorClass::Throttled,
+            source: None,
+        };
+        assert_eq!(error.to_string(), "claim event github/comment/7: throttled");
+        // DDBC-06, DDBC-10: a busy ledger is tried again and never taken for a lost race.
+        assert_eq!(error.kind(), ErrorKind::Retry);
+        assert_eq!(ErrorClass::Conflict.kind(), ErrorKind::Retry);
+        assert_eq!(ErrorClass::Denied.kind(), ErrorKind::Fix);
+        assert_eq!(ErrorClass::TooLarge.kind(), ErrorKind::Reject);
+        assert_eq!(ErrorClass::Invalid.kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn a_printed_message_shows_where_it_goes_and_not_what_it_says() {
+        // Invariant 8
+        let message = Outgoing {
+            inbox: "reviewer".to_owned(),
+            group: "acme/app#12".to_owned(),
+            deduplication: "abc".to_owned(),
+            body: "payload-text".to_owned(),
+            reference: "payload-reference".to_owned(),
+        };
+        assert_eq!(format!("{message:?}"), "Outgoing(reviewer abc 12 bytes)");
+    }
+}

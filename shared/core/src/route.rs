@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::event::{Event, Kind, Repository, SubjectKind};
 use crate::ledger::Reason;
+use crate::ports::POINTERS_MAX;
 use crate::session::{AgentName, OwnerKey, Pointers};
 use crate::signature::Pattern;
 
@@ -15,6 +16,8 @@ pub const DISPATCHER: &str = "dispatcher";
 pub const NOTICE: &str = "notice";
 /// The base branch whose merges the dispatcher hears of.
 pub const MAIN: &str = "main";
+/// Most pull requests of an event whose owners are looked for: with its branch as many pointers as are read at once.
+const PULLS_MAX: usize = POINTERS_MAX - 1;
 
 /// A problem with the configured routes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -211,7 +214,8 @@ impl Routing {
     }
 }
 
-/// What a session would have to own to get `event`: its branch first, then its pull requests.
+/// What a session would have to own to get `event`: its branch first, then its pull requests, the subject last. At most
+/// [`POINTERS_MAX`] keys.
 #[must_use]
 pub fn owner_keys(event: &Event) -> Vec<OwnerKey> {
     let on_pull_request = event.subject.kind == SubjectKind::PullRequest;
@@ -238,6 +242,7 @@ pub fn owner_keys(event: &Event) -> Vec<OwnerKey> {
     let pulls = event
         .pull_requests
         .iter()
+        .take(PULLS_MAX)
         .rev()
         .map(|number| OwnerKey::pull(repository, *number));
     branch.into_iter().chain(pulls).collect()
@@ -260,3 +265,6 @@ fn wakes_static_routes(event: &Event) -> bool {
         | Kind::ReleasePublished => true,
     }
 }
+
+#[cfg(test)]
+mod tests;

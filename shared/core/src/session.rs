@@ -224,3 +224,105 @@ pub enum Opened {
         owner: Owner,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, repository, session};
+
+    #[test]
+    fn a_session_id_is_plain_and_short() {
+        let longest = "s".repeat(128);
+        for text in ["s1", "A.b_c-9", "..", longest.as_str()] {
+            assert_eq!(SessionId::parse(text).unwrap().as_str(), text);
+        }
+        let too_long = "s".repeat(129);
+        for text in ["", " ", "a b", "a/b", "a#b", "a:b", "a\n", "é", &too_long] {
+            assert_eq!(SessionId::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_agents_name_can_name_a_queue() {
+        let longest = format!("a{}", "0".repeat(30));
+        for text in ["a", "reviewer2", longest.as_str()] {
+            assert_eq!(AgentName::parse(text).unwrap().as_str(), text);
+        }
+        let too_long = format!("{longest}0");
+        for text in ["", "2a", "A", "aB", "a-b", "a_b", "a.b", "a b", "á", "a\n", &too_long] {
+            assert_eq!(AgentName::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_branch_and_no_pull_request_share_a_key() {
+        // Whatever a branch is called: a repository holds no `#`, and the branch comes last.
+        let app = repository("acme/app");
+        let keys = [
+            OwnerKey::pull(&app, 12),
+            OwnerKey::branch(&app, "12"),
+            OwnerKey::branch(&app, "pull#12"),
+            OwnerKey::branch(&app, "#pull#12"),
+            OwnerKey::branch(&app, ""),
+            OwnerKey::branch(&app, "branch#12"),
+            OwnerKey::branch(&app, "Fix"),
+            OwnerKey::branch(&app, "fix"),
+            OwnerKey::branch(&repository("acme/app2"), "fix"),
+            OwnerKey::branch(&repository("acme/ap"), "p#branch#fix"),
+            OwnerKey::branch(&app, &"x".repeat(5_000)),
+            OwnerKey::branch(&app, &format!("{}y", "x".repeat(5_000))),
+        ];
+        let distinct: BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        // A DynamoDB partition key holds 2,048 bytes. S2-06
+        let long = OwnerKey::branch(&repository(&format!("a/{}", "b".repeat(5_000))), &"x".repeat(1_024));
+        assert!(keys.iter().chain([&long]).all(|key| key.as_str().len() < 2_000));
+        for key in keys {
+            assert_eq!(OwnerKey::from_stored(key.as_str()), key);
+        }
+    }
+
+    #[test]
+    fn one_repository_in_two_spellings_has_one_key() {
+        // S3-10
+        assert_eq!(
+            OwnerKey::pull(&repository("Acme/App"), 12),
+            OwnerKey::pull(&repository("acme/app"), 12)
+        );
+    }
+
+    #[test]
+    fn a_session_owns_what_it_names() {
+        let both = session("s1", "reviewer", Some("fix"), Some(12));
+        let app = repository("acme/app");
+        assert_eq!(both.keys(), [OwnerKey::branch(&app, "fix"), OwnerKey::pull(&app, 12)]);
+        assert_eq!(session("s1", "reviewer", None, None).keys(), []);
+    }
+
+    #[test]
+    fn a_claim_lapses_at_the_end_of_its_life_and_not_before() {
+        let session = session("s1", "reviewer", None, Some(12));
+        let key = OwnerKey::pull(&repository("acme/app"), 12);
+        let pointer = Pointer {
+            owner: Some(session.owner()),
+            ..Pointer::default()
+        };
+        let pointers = Pointers(BTreeMap::from([(key.clone(), pointer)]));
+        assert_eq!(pointers.live_owner(&key, at(3_599)), Some(&session.owner()));
+        assert_eq!(pointers.live_owner(&key, at(3_600)), None);
+        assert_eq!(
+            pointers.live_owner(&OwnerKey::pull(&repository("acme/app"), 1), at(0)),
+            None
+        );
+    }
+
+    #[test]
+    fn only_a_closed_session_gets_nothing() {
+        // S3-10: starting, running, open
+        let live: Vec<_> = Phase::ALL.iter().filter(|phase| phase.is_live()).collect();
+        assert_eq!(live, [&Phase::Starting, &Phase::Running, &Phase::Open]);
+        for phase in Phase::ALL {
+            assert_eq!(Phase::from_word(phase.as_str()), Some(*phase));
+        }
+    }
+}

@@ -131,8 +131,9 @@ enum OneOrMany {
     Many(Vec<Entry>),
 }
 
+/// A misspelt field is refused: read past, it would leave a secret without its limit.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 enum Entry {
     Plain(String),
     Limited {
@@ -250,10 +251,16 @@ impl Secrets {
 }
 
 /// Bytes whose signature was right. Only [`Secrets::verify`] makes one.
-#[derive(Debug)]
 pub struct VerifiedBody<'a> {
     body: &'a [u8],
     signers: Vec<Secret>,
+}
+
+impl fmt::Debug for VerifiedBody<'_> {
+    /// Without the bytes themselves, which are payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifiedBody({} bytes, {:?})", self.body.len(), self.signers)
+    }
 }
 
 impl<'a> VerifiedBody<'a> {
@@ -272,3 +279,6 @@ impl<'a> VerifiedBody<'a> {
             .map(Secret::key_id)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::transition::later;
+use crate::drive::SEND_TIME_MAX;
 
 /// Spans and ceilings that decide when an event is driven again, given up or forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,10 @@ impl Limits {
     pub fn checked(self) -> Result<Self, InvalidLimits> {
         let rules = [
             (self.lease > self.skew, "LEASE_SECONDS must be longer than SKEW_SECONDS"),
+            (
+                self.lease > SEND_TIME_MAX,
+                "LEASE_SECONDS must be longer than a send may take (4), or nothing would ever be sent",
+            ),
             (!self.skew.is_negative(), "SKEW_SECONDS must not be negative"),
             (self.retry_min.is_positive(), "RETRY_SECONDS_MIN must be at least 1"),
             (
@@ -98,5 +103,114 @@ impl Default for Limits {
             park: days(3),
             retention: days(35),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{at, days, secs};
+
+    const GOOD: fn() -> Limits = Limits::default;
+
+    #[test]
+    fn the_defaults_agree_with_one_another() {
+        assert_eq!(GOOD().checked(), Ok(GOOD()));
+        assert!(GOOD().failures_max == 8 && GOOD().park == days(3) && GOOD().retention == days(35));
+    }
+
+    #[test]
+    fn every_rule_refuses_what_breaks_it_and_takes_what_just_keeps_it() {
+        #[track_caller]
+        fn check(named: &str, broken: Limits, kept: Limits) {
+            let InvalidLimits(text) = broken.checked().unwrap_err();
+            assert!(text.starts_with(named), "{named}: {text}");
+            assert_eq!(kept.checked(), Ok(kept), "{named}");
+        }
+        let good = GOOD();
+        let ms = SignedDuration::from_millis;
+        let with_lease = |lease, skew| Limits { lease, skew, ..good };
+        check(
+            "LEASE_SECONDS",
+            with_lease(secs(30), secs(30)),
+            with_lease(secs(31), secs(30)),
+        );
+        // Every drive would find too little lease left and try again for ever.
+        check(
+            "LEASE_SECONDS",
+            with_lease(secs(4), secs(0)),
+            with_lease(secs(5), secs(0)),
+        );
+        check(
+            "SKEW_SECONDS",
+            with_lease(secs(30), ms(-1)),
+            with_lease(secs(30), secs(0)),
+        );
+        let with_retry = |retry_min, retry_max| Limits {
+            retry_min,
+            retry_max,
+            ..good
+        };
+        check(
+            "RETRY_SECONDS_MIN",
+            with_retry(secs(0), secs(1)),
+            with_retry(secs(1), secs(1)),
+        );
+        check(
+            "RETRY_SECONDS_MAX",
+            with_retry(secs(2), secs(1)),
+            with_retry(secs(2), secs(2)),
+        );
+        let with_failures = |failures_max| Limits { failures_max, ..good };
+        check("FAILURES_MAX", with_failures(0), with_failures(1));
+        let with_waits = |park, age_max| Limits { park, age_max, ..good };
+        check("PARK_DAYS", with_waits(secs(0), days(1)), with_waits(secs(1), days(1)));
+        check(
+            "AGE_DAYS_MAX",
+            with_waits(days(1), secs(0)),
+            with_waits(days(1), secs(1)),
+        );
+    }
+
+    #[test]
+    fn a_retention_shorter_than_redelivery_is_refused() {
+        // DDBL-09
+        let kept_for = |retention| Limits { retention, ..GOOD() }.checked();
+        assert!(kept_for(SignedDuration::from_hours(24)).is_err());
+        assert!(kept_for(days(4) - secs(1)).is_err());
+        assert!(kept_for(days(4)).is_ok());
+    }
+
+    #[test]
+    fn an_identity_outlives_the_cut_off_so_that_it_never_comes_back_to_life() {
+        // Whatever is young enough to be driven at `now` was terminal at the earliest when it happened, so its first row
+        // is still there.
+        for retention in [days(4), days(35), days(400)] {
+            let limits = Limits { retention, ..GOOD() };
+            let first_seen = limits.cut_off(at(0));
+            assert_eq!(
+                limits.event_expires_at(first_seen),
+                at(0) + days(2),
+                "two days of margin"
+            );
+        }
+    }
+
+    #[test]
+    fn a_deliverys_row_stays_as_long_as_its_events_waits_may_last() {
+        let limits = GOOD();
+        assert_eq!(limits.delivery_expires_at(at(0)), at(0) + days(38));
+        assert!(limits.delivery_expires_at(at(0)) >= limits.event_expires_at(at(0) + limits.park));
+    }
+
+    #[test]
+    fn the_ends_of_time_are_no_overflow() {
+        let limits = Limits {
+            retention: SignedDuration::MAX,
+            ..GOOD()
+        };
+        assert_eq!(limits.cut_off(at(0)), Timestamp::MIN);
+        assert_eq!(limits.event_expires_at(at(0)), Timestamp::MAX);
+        assert_eq!(limits.delivery_expires_at(Timestamp::MAX), Timestamp::MAX);
     }
 }

@@ -134,7 +134,9 @@ impl Tables {
         if let Some(branch) = &session.branch {
             let known = self.pointers.get(&OwnerKey::branch(&session.repository, branch));
             let pulls = known.map(|pointer| pointer.pulls.clone()).unwrap_or_default();
-            keys.extend(pulls.iter().map(|number| OwnerKey::pull(&session.repository, *number)));
+            let more = pulls.iter().map(|number| OwnerKey::pull(&session.repository, *number));
+            // What it names besides is there already: each key once, or its events would be woken twice.
+            keys.extend(more.filter(|key| !session.keys().contains(key)));
         }
         // What it names it gets or fails; what only its branch's pointer names it gets where it is free.
         for key in session.keys() {
@@ -147,7 +149,6 @@ impl Tables {
             self.pointers.entry(key.clone()).or_default().owner = Some(session.owner());
         }
         self.sessions.insert(session.id.clone(), session.clone());
-        keys.dedup();
         Opened::Live(keys)
     }
 
@@ -313,3 +314,6 @@ fn newest<'a, R: Clone + 'a>(rows: impl Iterator<Item = (Timestamp, &'a R)>, lis
         .map(|(_, row)| row.clone())
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -305,3 +305,82 @@ pub enum Settled {
     /// The right was not ours any more. Nothing changed, and the owner stops.
     Lost(super::Refused),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+
+    fn claimed() -> State {
+        State {
+            status: Status::Claimed,
+            reason: None,
+            token: Token::from_number(4),
+            nonce: Nonce::from_random(7),
+            lease_until: Some(at(30)),
+            failures: 1,
+            tries: 0,
+            due_at: Some(at(35)),
+            waiting_for: None,
+            destinations: BTreeMap::new(),
+            generation: 0,
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn a_lease_is_proven_by_a_claimed_row_with_its_own_nonce_and_by_nothing_else() {
+        // Invariants 4 and 11
+        let (id, nonce) = (EventId::new("e"), Nonce::from_random(7));
+        let lease = Lease::proven_by(&id, &claimed(), nonce).unwrap();
+        assert_eq!(
+            (lease.event(), lease.token(), lease.nonce()),
+            (&id, Token::from_number(4), nonce)
+        );
+        assert_eq!(lease.until(), at(30));
+        assert_eq!(Lease::proven_by(&id, &claimed(), Nonce::from_random(8)), None);
+        let without_end = State {
+            lease_until: None,
+            ..claimed()
+        };
+        assert_eq!(Lease::proven_by(&id, &without_end, nonce), None);
+        for status in Status::ALL.iter().filter(|status| **status != Status::Claimed) {
+            let other = State {
+                status: *status,
+                ..claimed()
+            };
+            assert_eq!(Lease::proven_by(&id, &other, nonce), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn tokens_only_grow() {
+        assert_eq!((Token::NONE.next(), Token::FIRST.number()), (Token::FIRST, 1));
+        assert!(Token::FIRST < Token::FIRST.next());
+        let last = Token::from_number(u64::MAX);
+        assert_eq!(
+            last.next(),
+            last,
+            "after 2⁶⁴ claims of one row it stands still and never starts again"
+        );
+    }
+
+    #[test]
+    fn every_word_of_a_row_reads_back_as_what_it_was() {
+        for status in Status::ALL {
+            assert_eq!(Status::from_word(status.as_str()), Some(*status));
+        }
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_word(reason.as_str()), Some(*reason));
+        }
+        for sent in Sent::ALL {
+            assert_eq!(Sent::from_word(sent.as_str()), Some(*sent));
+        }
+    }
+
+    #[test]
+    fn two_statuses_are_terminal() {
+        let terminal: Vec<_> = Status::ALL.iter().filter(|status| status.is_terminal()).collect();
+        assert_eq!(terminal, [&Status::Processed, &Status::FailedPermanent]);
+    }
+}

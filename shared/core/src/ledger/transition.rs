@@ -259,3 +259,6 @@ fn not_due(state: &State, now: Timestamp) -> Option<Refused> {
 pub(crate) fn later(at: Timestamp, span: SignedDuration) -> Timestamp {
     at.saturating_add(span).unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests;
