@@ -1,0 +1,216 @@
+//! Deploying `infra/template.yaml` to the emulator, by the steps that a real deployment takes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bootstrap;
+use crate::control::{Control, REGION, unescape, xml_text, xml_texts};
+use crate::error::{Attempt as _, Error};
+use crate::secret::LOCAL_SECRET;
+use crate::stack::{Function, INTAKE_PATH, Stack, WEBHOOK_FUNCTION};
+use crate::template;
+use crate::wait;
+use crate::workspace::Workspace;
+
+/// How long a change set or a deployment may take. Two seconds are usual.
+const DEPLOY: Duration = Duration::from_secs(60);
+const STACK_NAME: &str = "forebay";
+const CHANGE_SET: &str = "local";
+const BUCKET: &str = "forebay-code";
+const FAILED_REMEDY: &str = "look into the emulator's log, and check the template with cfn-lint";
+
+/// What differs from the template's defaults.
+const PARAMETERS: &[(&str, &str)] = &[
+    ("Agents", "builder,reviewer"),
+    // The author of one of the recorded comments: an agent's own words wake nobody.
+    ("IgnoredActors", "acme-builder[bot]"),
+    // The owner of one of the recorded issues.
+    ("Routes", "acme/app#41=reviewer"),
+    // Recorded inputs never become too old to be driven.
+    ("RetentionDays", "3650"),
+    ("DeletionProtection", "false"),
+];
+
+/// The processor of this machine in Lambda's words: the functions run here.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "x86_64"
+};
+
+/// Deploys the template with these `binaries` and returns where everything is. `emulator` is its process id.
+pub(crate) async fn deploy(
+    workspace: &Workspace,
+    control: &Control,
+    endpoint: &str,
+    binaries: &BTreeMap<String, PathBuf>,
+    emulator: Option<u32>,
+) -> Result<Stack, Error> {
+    upload(control, binaries).await?;
+    let template = read_template(workspace)?;
+    let template = template::with_code(&template, &|binary| format!("s3://{BUCKET}/{binary}.zip"))?;
+    create(control, &template).await?;
+    let functions = functions(control).await?;
+    let webhook_url = webhook_url(control, endpoint, &functions).await?;
+    let stack = Stack {
+        emulator,
+        endpoint: endpoint.to_owned(),
+        region: REGION.to_owned(),
+        webhook_url,
+        functions,
+    };
+    seed_secret(control, &stack).await?;
+    Ok(stack)
+}
+
+/// The template's text.
+pub(crate) fn read_template(workspace: &Workspace) -> Result<String, Error> {
+    let path = workspace.template();
+    std::fs::read_to_string(&path).attempting(
+        || format!("read {}", path.display()),
+        "run the command inside a checkout of Forebay",
+    )
+}
+
+/// Packs each binary and puts it where the packaged template says.
+async fn upload(control: &Control, binaries: &BTreeMap<String, PathBuf>) -> Result<(), Error> {
+    control.s3_put(&format!("/{BUCKET}"), &[]).await?;
+    for (name, path) in binaries {
+        control
+            .s3_put(&format!("/{BUCKET}/{name}.zip"), &bootstrap::pack(path)?)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Makes the stack by a change set: transforms are only allowed there.
+async fn create(control: &Control, template: &str) -> Result<(), Error> {
+    let named = [("StackName", STACK_NAME), ("ChangeSetName", CHANGE_SET)];
+    let mut request: Vec<(String, &str)> = named.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+    let mut set = |name: String, value| request.push((name, value));
+    set("ChangeSetType".to_owned(), "CREATE");
+    set("TemplateBody".to_owned(), template);
+    set("Capabilities.member.1".to_owned(), "CAPABILITY_IAM");
+    set("Capabilities.member.2".to_owned(), "CAPABILITY_AUTO_EXPAND");
+    for (number, &(name, value)) in (1..).zip(PARAMETERS.iter().chain(&[("Architecture", ARCHITECTURE)])) {
+        set(format!("Parameters.member.{number}.ParameterKey"), name);
+        set(format!("Parameters.member.{number}.ParameterValue"), value);
+    }
+    let request: Vec<(&str, &str)> = request.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    control.cloudformation("CreateChangeSet", &request).await?;
+    settled(control, "DescribeChangeSet", &named, "Status").await?;
+    control.cloudformation("ExecuteChangeSet", &named).await?;
+    let outcome = settled(control, "DescribeStacks", &named[..1], "StackStatus").await;
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(error) => Err(first_failure(control).await?.unwrap_or(error)),
+    }
+}
+
+/// Waits until the state in `element` of `action`'s answer is final, and takes any but `CREATE_COMPLETE` for a failure.
+async fn settled(control: &Control, action: &str, parameters: &[(&str, &str)], element: &str) -> Result<(), Error> {
+    let state = wait::until(DEPLOY, async || {
+        let answer = control.cloudformation(action, parameters).await?;
+        let state = xml_text(&answer, element).unwrap_or_default();
+        let is_final = state.ends_with("_COMPLETE") || state.ends_with("FAILED");
+        let reason = xml_text(&answer, "StatusReason").or(xml_text(&answer, "StackStatusReason"));
+        Ok(is_final.then(|| (state.to_owned(), reason.map(unescape).unwrap_or_default())))
+    });
+    match state.await? {
+        Some((state, _)) if state == "CREATE_COMPLETE" => Ok(()),
+        Some((state, reason)) => Err(Error::new(
+            format!("deploy infra/template.yaml: {state}: {reason}"),
+            FAILED_REMEDY,
+        )),
+        None => Err(Error::new(
+            format!(
+                "deploy infra/template.yaml: {action} was not settled within {} s",
+                DEPLOY.as_secs()
+            ),
+            FAILED_REMEDY,
+        )),
+    }
+}
+
+/// The resource that failed first, which says more than the stack's own state.
+async fn first_failure(control: &Control) -> Result<Option<Error>, Error> {
+    let answer = control
+        .cloudformation("DescribeStackEvents", &[("StackName", STACK_NAME)])
+        .await?;
+    // The newest event comes first.
+    let failed = xml_texts(&answer, "member")
+        .filter(|event| xml_text(event, "ResourceStatus").is_some_and(|status| status.ends_with("FAILED")))
+        .filter_map(|event| {
+            Some((
+                xml_text(event, "LogicalResourceId")?,
+                xml_text(event, "ResourceStatusReason")?,
+            ))
+        })
+        .last();
+    Ok(failed.map(|(id, reason)| {
+        Error::new(
+            format!("deploy {id} of infra/template.yaml: {}", unescape(reason)),
+            FAILED_REMEDY,
+        )
+    }))
+}
+
+/// The stack's functions with the environment that each really has.
+async fn functions(control: &Control) -> Result<BTreeMap<String, Function>, Error> {
+    let answer = control
+        .cloudformation("DescribeStackResources", &[("StackName", STACK_NAME)])
+        .await?;
+    let mut functions = BTreeMap::new();
+    for resource in xml_texts(&answer, "member") {
+        let field = |name| xml_text(resource, name).map(unescape).unwrap_or_default();
+        if field("ResourceType") == "AWS::Lambda::Function" {
+            let name = field("PhysicalResourceId");
+            let configuration = control
+                .lambda(&format!("/2015-03-31/functions/{name}/configuration"))
+                .await?;
+            let variables = configuration["Environment"]["Variables"].as_object();
+            let environment = variables
+                .into_iter()
+                .flatten()
+                .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+                .collect();
+            functions.insert(field("LogicalResourceId"), Function { name, environment });
+        }
+    }
+    Ok(functions)
+}
+
+/// The webhook's address here. Its own, `https://<id>.lambda-url.<region>.on.aws/`, resolves only at AWS; the emulator
+/// serves the same id under a path.
+async fn webhook_url(
+    control: &Control,
+    endpoint: &str,
+    functions: &BTreeMap<String, Function>,
+) -> Result<String, Error> {
+    let missing = || Error::new(format!("find the URL of {WEBHOOK_FUNCTION}"), FAILED_REMEDY);
+    let webhook = functions.get(WEBHOOK_FUNCTION).ok_or_else(missing)?;
+    let answer = control
+        .lambda(&format!("/2021-10-31/functions/{}/url", webhook.name))
+        .await?;
+    let url = answer["FunctionUrl"].as_str().ok_or_else(missing)?;
+    let id = url
+        .strip_prefix("https://")
+        .and_then(|host| host.split('.').next())
+        .ok_or_else(missing)?;
+    Ok(format!("{endpoint}/_aws/lambda-url/{id}{INTAKE_PATH}"))
+}
+
+/// Puts the local development secret where the webhook looks for its secret.
+async fn seed_secret(control: &Control, stack: &Stack) -> Result<(), Error> {
+    let document: Value = json!({ "github": { "webhook_secret": LOCAL_SECRET } });
+    let input = json!({
+        "SecretId": stack.variable("SECRET_ID")?,
+        "SecretString": document.to_string(),
+        // The emulator takes any token; a fresh stack needs only this one version.
+        "ClientRequestToken": "00000000-0000-4000-8000-000000000001",
+    });
+    control.secretsmanager("PutSecretValue", &input).await.map(drop)
+}

@@ -1,0 +1,202 @@
+//! The local stack: the real template and the real binaries, with an emulator under them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::bootstrap::{self, Profile};
+use crate::control::Control;
+use crate::deploy;
+use crate::emulator::Emulator;
+use crate::error::Error;
+use crate::http::{Http, Request};
+use crate::output::Output;
+use crate::stack::{Stack, StackFile};
+use crate::template;
+use crate::tools::{CARGO_LAMBDA, EMULATOR, Tools};
+use crate::wait::{Ended, Interrupts};
+use crate::workspace::Workspace;
+
+/// How a local stack is brought up.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StackArgs {
+    /// Port of the emulator on 127.0.0.1 [default: a free one]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// How the functions are built
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
+}
+
+/// Brings the local stack up, says where everything is, and keeps it up until the user ends it.
+pub(crate) async fn run(args: &StackArgs, output: Output) -> Result<(), Error> {
+    let workspace = Workspace::find()?;
+    refuse_a_second(&workspace).await?;
+    let mut interrupts = Interrupts::listen()?;
+    let Ended::Done(watcher) = interrupts.guard(watcher(&workspace, output)).await else {
+        return Ok(());
+    };
+    let watcher = watcher?;
+    let serve = async |stack: &Stack, log: &Path| {
+        let file = StackFile::write(&workspace, stack)?;
+        output.result(&Up {
+            stack,
+            described_in: file.path(),
+            log,
+            watcher: &watcher,
+        })?;
+        // Nothing is left to do but to be there, until the user ends it.
+        std::future::pending::<Result<(), Error>>().await
+    };
+    match with_stack("local", args, &workspace, output, &mut interrupts, serve).await? {
+        Ended::Done(()) | Ended::Interrupted => Ok(()),
+    }
+}
+
+/// Runs `body` with a freshly deployed stack and the path of the emulator's log. Whatever comes of it, nothing is left
+/// running afterwards. `name` tells this stack's files from another's.
+pub(crate) async fn with_stack<T>(
+    name: &str,
+    args: &StackArgs,
+    workspace: &Workspace,
+    output: Output,
+    interrupts: &mut Interrupts,
+    body: impl AsyncFnOnce(&Stack, &Path) -> Result<T, Error>,
+) -> Result<Ended<T>, Error> {
+    let prepared = interrupts.guard(prepare(args, workspace, output)).await;
+    let Ended::Done(prepared) = prepared else {
+        return Ok(Ended::Interrupted);
+    };
+    let (tools, binaries) = prepared?;
+    let http = Http::new();
+    let mut emulator = Emulator::start(&tools, &workspace.state()?, name, args.port)?;
+    let used = interrupts.guard(async {
+        output.step("start the emulator", emulator.ready(&http)).await?;
+        let control = Control::new(http.clone(), emulator.endpoint());
+        let deployment = deploy::deploy(workspace, &control, emulator.endpoint(), &binaries, emulator.id());
+        let stack = output.step("deploy infra/template.yaml", deployment).await?;
+        let log = emulator.log().to_owned();
+        tokio::select! {
+            value = body(&stack, &log) => value,
+            error = emulator.failed() => Err(error),
+        }
+    });
+    let used = used.await;
+    let stopped = output.step("stop the emulator", emulator.stop()).await;
+    match used {
+        // What went wrong first is what there is to say.
+        Ended::Done(Err(error)) => Err(error),
+        Ended::Done(Ok(value)) => stopped.map(|()| Ended::Done(value)),
+        Ended::Interrupted => stopped.map(|()| Ended::Interrupted),
+    }
+}
+
+/// Installs the emulator and builds the functions, each only where something is new.
+async fn prepare(
+    args: &StackArgs,
+    workspace: &Workspace,
+    output: Output,
+) -> Result<(Tools, BTreeMap<String, PathBuf>), Error> {
+    let tools = install("install the emulator", workspace, EMULATOR, output).await?;
+    let names = template::binaries(&deploy::read_template(workspace)?)?;
+    let build = bootstrap::build(workspace, &names, args.profile);
+    let binaries = output.step("build the functions", build).await?;
+    Ok((tools, binaries))
+}
+
+/// Installs `requirements` where they are missing.
+async fn install(step: &str, workspace: &Workspace, requirements: &[&str], output: Output) -> Result<Tools, Error> {
+    match Tools::present(workspace, requirements)? {
+        Some(tools) => Ok(tools),
+        None => output.step(step, Tools::install(workspace, requirements)).await,
+    }
+}
+
+/// How `cargo lambda` is called here: from the PATH where it is there, else from the private environment.
+async fn watcher(workspace: &Workspace, output: Output) -> Result<String, Error> {
+    let on_path = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("cargo-lambda").is_file()));
+    if on_path {
+        return Ok("cargo lambda".to_owned());
+    }
+    let tools = install("install cargo-lambda", workspace, CARGO_LAMBDA, output).await?;
+    Ok(format!("PATH=\"{}:$PATH\" cargo lambda", tools.bin().display()))
+}
+
+/// Refuses to start where a local stack of this checkout is up: the commands would not know which one is meant.
+async fn refuse_a_second(workspace: &Workspace) -> Result<(), Error> {
+    // Neither a missing file nor one that nobody answers for is in the way.
+    let Ok(stack) = StackFile::read(workspace) else {
+        return Ok(());
+    };
+    let request = Request {
+        method: "GET",
+        url: &stack.endpoint,
+        headers: &[],
+        body: &[],
+    };
+    if Http::new().exchange(request).await.is_err() {
+        return Ok(());
+    }
+    let who = stack.emulator.map(|id| format!(" (process {id})")).unwrap_or_default();
+    Err(Error::new(
+        format!("start a local stack: one is up at {}{who}", stack.endpoint),
+        "use that one, or end it first",
+    ))
+}
+
+/// What `forebay local` says once everything is up.
+#[derive(Serialize)]
+struct Up<'a> {
+    #[serde(flatten)]
+    stack: &'a Stack,
+    described_in: &'a Path,
+    log: &'a Path,
+    #[serde(skip)]
+    watcher: &'a str,
+}
+
+impl fmt::Display for Up<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            stack,
+            described_in,
+            log,
+            watcher,
+        } = self;
+        writeln!(f, "\nForebay is up.\n")?;
+        writeln!(f, "  webhook       {}", stack.webhook_url)?;
+        writeln!(f, "  AWS endpoint  {} (region {})", stack.endpoint, stack.region)?;
+        writeln!(
+            f,
+            "  table         {}",
+            stack.variable("TABLE_NAME").unwrap_or("unknown")
+        )?;
+        for (name, url) in stack.inboxes().unwrap_or_default() {
+            writeln!(f, "  inbox         {name:<11} {url}")?;
+        }
+        writeln!(f, "  described in  {}", described_in.display())?;
+        writeln!(f, "  log           {}", log.display())?;
+        writeln!(f, "\nIn another terminal, in this checkout:\n")?;
+        writeln!(
+            f,
+            "  forebay session open --agent builder --repository acme/app --branch fix/overflow"
+        )?;
+        writeln!(f, "  forebay send review_comment")?;
+        writeln!(f, "  forebay inbox builder")?;
+        writeln!(f, "\nHot reload of the webhook against this table and these queues:\n")?;
+        writeln!(f, "  forebay env > target/forebay/watch.env")?;
+        writeln!(
+            f,
+            "  {watcher} watch --invoke-address 127.0.0.1 --env-file target/forebay/watch.env"
+        )?;
+        writeln!(
+            f,
+            "  {watcher} invoke webhook --invoke-address 127.0.0.1 --data-file events/invocations/ping.json"
+        )?;
+        write!(f, "\nCtrl-C ends it all.")
+    }
+}

@@ -1,0 +1,65 @@
+//! `forebay`, the operator's command.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+use crate::error::{Attempt as _, Error};
+use crate::output::{Format, Output};
+
+mod bootstrap;
+mod child;
+mod cli;
+mod control;
+mod delivery;
+mod deploy;
+mod emulator;
+mod environment;
+mod error;
+mod http;
+mod local;
+mod manifest;
+mod output;
+mod record;
+mod secret;
+mod send;
+mod sign;
+mod stack;
+mod template;
+mod tools;
+mod wait;
+mod workspace;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(if cli.json { Format::Json } else { Format::Text });
+    match start(cli.command, output) {
+        Ok(code) => code,
+        Err(error) => {
+            output.failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one command on a single thread: it waits far more than it computes.
+fn start(command: Command, output: Output) -> Result<ExitCode, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .attempting(|| "start the runtime".to_owned(), "report this as a bug")?
+        .block_on(run(command, output))
+}
+
+/// Runs one command.
+async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
+    match command {
+        Command::Local(args) => local::run(&args, output).await?,
+        Command::Env => environment::run(output)?,
+        Command::Sign(args) => sign::run(&args, output)?,
+        Command::Send(args) => send::run(&args, output).await?,
+        Command::Record => record::run(output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

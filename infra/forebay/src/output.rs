@@ -1,0 +1,83 @@
+//! The only place that writes to the terminal: results on standard output, progress on standard error.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::error::{Attempt as _, Error};
+
+const STDOUT_REMEDY: &str = "check where standard output goes";
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON value a line, for programs.
+    Json,
+}
+
+/// Where a command's words go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    format: Format,
+}
+
+impl Output {
+    /// Output in `format`.
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format }
+    }
+
+    /// Writes one result: its text for people, its JSON for programs.
+    pub(crate) fn result<T: Display + Serialize>(self, value: &T) -> Result<(), Error> {
+        match self.format {
+            Format::Text => self.bytes(format!("{value}\n").as_bytes()),
+            Format::Json => {
+                let mut line = serde_json::to_vec(value)
+                    .attempting(|| "write a result as JSON".to_owned(), "report this as a bug")?;
+                line.push(b'\n');
+                self.bytes(&line)
+            }
+        }
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Result<(), Error> {
+        let mut stdout = io::stdout().lock();
+        stdout
+            .write_all(bytes)
+            .and_then(|()| stdout.flush())
+            .attempting(|| "write to standard output".to_owned(), STDOUT_REMEDY)
+    }
+
+    /// Says on standard error what is going on. Nobody reading it is no reason to stop.
+    pub(crate) fn note(self, text: impl Display) {
+        drop(writeln!(io::stderr().lock(), "forebay: {text}"));
+    }
+
+    /// Says that a step starts, runs it, and says how long it took.
+    pub(crate) async fn step<T>(self, name: &str, step: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        self.note(format_args!("{name} …"));
+        let started = Instant::now();
+        let value = step.await?;
+        self.note(format_args!("{name}: {:.1} s", started.elapsed().as_secs_f64()));
+        Ok(value)
+    }
+
+    /// Says what failed and what to do about it.
+    pub(crate) fn failure(self, error: &Error) {
+        match self.format {
+            Format::Text => {
+                self.note(format_args!("could not {error}"));
+                self.note(format_args!("→ {}", error.remedy()));
+            }
+            Format::Json => {
+                let line = serde_json::json!({ "failed": error.to_string(), "remedy": error.remedy() });
+                drop(writeln!(io::stderr().lock(), "{line}"));
+            }
+        }
+    }
+}
