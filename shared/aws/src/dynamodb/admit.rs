@@ -57,7 +57,7 @@ enum EventEntry {
 
 impl DynamoLedger {
     pub(super) async fn admit_delivery(&self, admission: &Admission<'_>) -> Result<Admitted, LedgerError> {
-        let packed = pack(admission.body).ok_or_else(|| failed(admission, ErrorClass::Unreadable))?;
+        let packed = pack(admission.body).map_err(|_no_memory| failed(admission, ErrorClass::Unreadable))?;
         self.write_chunks(admission, &packed).await?;
         let delivery = items::delivery_item(
             admission.delivery,

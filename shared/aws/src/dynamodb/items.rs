@@ -243,7 +243,12 @@ impl<'a> Reader<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoredBody {
     /// Compressed, in the delivery's own row.
-    Inline(Vec<u8>),
+    Inline {
+        /// The compressed bytes.
+        bytes: Vec<u8>,
+        /// Number of the dictionary they need.
+        dictionary: u64,
+    },
     /// Compressed, in so many chunks, keyed by the digest of the compressed bytes: another version of the compressor makes
     /// other chunks, and never overwrites these.
     Chunks {
@@ -253,13 +258,15 @@ pub(crate) enum StoredBody {
         count: usize,
         /// Their length together.
         bytes: usize,
+        /// Number of the dictionary they need.
+        dictionary: u64,
     },
 }
 
 impl StoredBody {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Inline(bytes) => bytes.len(),
+            Self::Inline { bytes, .. } => bytes.len(),
             Self::Chunks { bytes, .. } => *bytes,
         }
     }
@@ -298,11 +305,20 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
         }
     }
     match body {
-        StoredBody::Inline(bytes) => row.put("body", AttributeValue::B(Blob::new(bytes.as_slice()))),
-        StoredBody::Chunks { digest, count, bytes } => {
+        StoredBody::Inline { bytes, dictionary } => {
+            row.put("body", AttributeValue::B(Blob::new(bytes.as_slice())));
+            row.put("body_dictionary", number(dictionary));
+        }
+        StoredBody::Chunks {
+            digest,
+            count,
+            bytes,
+            dictionary,
+        } => {
             row.put("body_sha256", AttributeValue::B(Blob::new(digest.as_bytes())));
             row.put("body_chunks", number(count));
             row.put("body_bytes", number(bytes));
+            row.put("body_dictionary", number(dictionary));
         }
     }
     row.0
@@ -328,12 +344,17 @@ pub(crate) fn read_delivery(item: &Item) -> Result<ReadDelivery, Unreadable> {
         "malformed" => Outcome::Malformed(reader.word(name::REASON, Malformed::from_word)?),
         _ => return Err(Unreadable::Attribute("outcome")),
     };
+    let dictionary = reader.number("body_dictionary")?;
     let body = match reader.bytes("body") {
-        Some(bytes) => StoredBody::Inline(bytes.to_vec()),
+        Some(bytes) => StoredBody::Inline {
+            bytes: bytes.to_vec(),
+            dictionary,
+        },
         None => StoredBody::Chunks {
             digest: digest(&reader, "body_sha256")?,
             count: reader.number("body_chunks")?,
             bytes: reader.number("body_bytes")?,
+            dictionary,
         },
     };
     let headers = item

@@ -97,9 +97,14 @@ impl DynamoLedger {
         let Some(read) = self.read_delivery(key).await? else {
             return Ok(None);
         };
-        let compressed = match read.body {
-            StoredBody::Inline(bytes) => bytes,
-            StoredBody::Chunks { digest, count, .. } => {
+        let (compressed, dictionary) = match read.body {
+            StoredBody::Inline { bytes, dictionary } => (bytes, dictionary),
+            StoredBody::Chunks {
+                digest,
+                count,
+                dictionary,
+                ..
+            } => {
                 let mut compressed = Vec::new();
                 for position in 0..count {
                     let key = chunk_key(chunk_pk(&digest, position));
@@ -112,11 +117,11 @@ impl DynamoLedger {
                     let bytes = bytes.map_err(|unreadable| unreadable_row(ATTEMPTED, digest, unreadable))?;
                     compressed.extend_from_slice(bytes);
                 }
-                compressed
+                (compressed, dictionary)
             }
         };
         let delivery = &read.row.delivery;
-        let body = unpack(&compressed, delivery.size, &delivery.digest);
+        let body = unpack(&compressed, dictionary, delivery.size, &delivery.digest);
         body.map(Some)
             .ok_or_else(|| failed(ATTEMPTED, &key.to_string(), ErrorClass::Unreadable))
     }
