@@ -310,9 +310,22 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
                 };
                 driven.map(Some)
             }
-            (Admitted::Created { .. }, _) => {
+            (Admitted::Created { .. }, Some(_)) => {
                 if let Ok(pointers) = pointers {
                     self.remember(names, &pointers).await;
+                }
+                Ok(None)
+            }
+            // What means no event is kept at the price of one call, unless a session stands to gain from its names.
+            (Admitted::Created { .. }, None) => {
+                if let Ok(pointers) = pointers {
+                    let now = self.time.now();
+                    let owned: Vec<Named> = names
+                        .iter()
+                        .filter(|named| is_owned(named, &pointers, now))
+                        .cloned()
+                        .collect();
+                    self.remember(&owned, &pointers).await;
                 }
                 Ok(None)
             }
@@ -479,6 +492,12 @@ fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
     });
     let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
     distinct.into_iter().collect()
+}
+
+fn is_owned(named: &Named, pointers: &Pointers, now: Timestamp) -> bool {
+    pointers
+        .live_owner(&OwnerKey::branch(&named.repository, &named.branch), now)
+        .is_some()
 }
 
 /// The event's row as its admission wrote it.

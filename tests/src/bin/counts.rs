@@ -1,0 +1,387 @@
+//! Counts ledger calls and write units of each kind of delivery, and computes what a million of them cost.
+//!
+//! Exits with 1 where a bar is missed.
+
+#![expect(clippy::print_stdout, reason = "the table is what this program is for")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use forebay_aws::dynamodb::DynamoLedger;
+use forebay_core::delivery::{DeliveryKey, EventName, Guid, HookId};
+use forebay_core::github::{Envelope, Meaning, read};
+use forebay_core::ledger::Status;
+use forebay_core::ports::Ledger;
+use forebay_tests::counting::{Counter, Counts};
+use forebay_tests::strangers::unfamiliar;
+use forebay_tests::table::{TABLE, Table};
+use forebay_tests::webhook::{Request, Stand, environment};
+use serde::Deserialize;
+use serde_json::json;
+
+/// Counts what deliveries cost, by the recordings under events/ with every name and number replaced.
+#[derive(Parser)]
+struct Arguments {
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    /// Count these bodies instead: a folder of JSON files, each in a folder of its event's name.
+    #[arg(long)]
+    bodies: Option<PathBuf>,
+}
+
+/// A body and the name of its event.
+struct Body {
+    event: String,
+    bytes: Vec<u8>,
+}
+
+/// Counts of all deliveries of one outcome.
+#[derive(Default)]
+struct Row {
+    name: &'static str,
+    deliveries: usize,
+    calls_in_a_row_max: usize,
+    write_units: f64,
+    read_units: f64,
+    refused_units: f64,
+    calls_bar: Option<usize>,
+    units_bar: Option<f64>,
+}
+
+impl Row {
+    fn new(name: &'static str, calls_bar: Option<usize>, units_bar: Option<f64>) -> Self {
+        Self {
+            name,
+            calls_bar,
+            units_bar,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, counts: &Counts) {
+        self.deliveries += 1;
+        self.calls_in_a_row_max = self.calls_in_a_row_max.max(counts.in_a_row);
+        self.write_units += counts.write_units;
+        self.read_units += counts.read_units;
+        self.refused_units += counts.refused_units;
+    }
+
+    fn mean(&self, sum: f64) -> f64 {
+        sum / f64::from(u32::try_from(self.deliveries.max(1)).unwrap_or(u32::MAX))
+    }
+
+    fn units(&self) -> f64 {
+        self.mean(self.write_units + self.refused_units)
+    }
+
+    fn missed(&self) -> bool {
+        self.deliveries == 0
+            || self.calls_bar.is_some_and(|bar| self.calls_in_a_row_max > bar)
+            || self.units_bar.is_some_and(|bar| self.units() > bar)
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let bodies = match &arguments.bodies {
+        Some(folder) => bodies_under(folder),
+        None => recordings(),
+    };
+    let mut rows = vec![
+        Row::new("accepted, delivered", Some(2), Some(12.0)),
+        Row::new("accepted, parked", None, None),
+        Row::new("accepted, wanted by nobody", Some(2), None),
+        Row::new("ignored", Some(1), Some(4.0)),
+        Row::new("malformed", Some(1), Some(4.0)),
+        Row::new("duplicate of an accepted one", Some(1), None),
+    ];
+    count(&bodies, &mut rows).await;
+    let model = Model::of(&rows[0]);
+    if arguments.json {
+        print_json(&rows, &model);
+    } else {
+        print_table(&rows, &model, bodies.len());
+    }
+    let missed = rows.iter().any(Row::missed) || model.total() > COST_BAR;
+    if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Our own recordings that are signed rightly, made unfamiliar. The large one is left out: it is no mean body.
+fn recordings() -> Vec<Body> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        recordings: Vec<Recording>,
+    }
+    #[derive(Deserialize)]
+    struct Recording {
+        file: PathBuf,
+        event: String,
+        signature: Option<String>,
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../events");
+    let manifest = std::fs::read(folder.join("manifest.json")).expect("events/manifest.json is part of the repository");
+    let manifest: Manifest = serde_json::from_slice(&manifest).expect("events/manifest.json is a manifest");
+    let plain = manifest.recordings.into_iter().filter(|recording| {
+        recording.signature.is_none() && recording.file.extension().is_some_and(|extension| extension == "json")
+    });
+    let bodies = plain.map(|recording| {
+        let bytes = std::fs::read(folder.join(&recording.file)).expect("the manifest names files that are there");
+        Body {
+            event: recording.event,
+            bytes: unfamiliar(&bytes),
+        }
+    });
+    bodies.filter(|body| body.bytes.len() < LARGE_BYTES).collect()
+}
+
+/// Bodies at least this large are not mean ones.
+const LARGE_BYTES: usize = 100_000;
+
+/// Bodies in `folder`, written as GitHub writes them: without white space.
+fn bodies_under(folder: &Path) -> Vec<Body> {
+    let mut bodies = Vec::new();
+    for events in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let event = events.file_name().to_string_lossy().into_owned();
+        for file in std::fs::read_dir(events.path()).into_iter().flatten().flatten() {
+            let text = std::fs::read(file.path()).unwrap_or_default();
+            if let Ok(json) = serde_json::from_slice::<serde_json::Value>(&text) {
+                bodies.push(Body {
+                    event: event.clone(),
+                    bytes: json.to_string().into_bytes(),
+                });
+            }
+        }
+    }
+    bodies
+}
+
+fn guid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012}")
+}
+
+/// A webhook whose static routes give every repository of `bodies` an owner, or none.
+async fn stand(table: &Table, counter: &Counter, bodies: &[Body], routed: bool) -> Stand {
+    let client = aws_sdk_dynamodb::Client::from_conf(table.config().interceptor(counter.clone()).build());
+    let mut environment = environment();
+    if routed {
+        let names: std::collections::BTreeSet<String> =
+            bodies.iter().filter_map(|body| repository(&body.bytes)).collect();
+        let routes: Vec<String> = names
+            .iter()
+            .map(|name| format!("{}=builder", name.to_lowercase()))
+            .collect();
+        let distinct: std::collections::BTreeSet<String> = routes.into_iter().collect();
+        environment.insert("ROUTES".to_owned(), distinct.into_iter().collect::<Vec<_>>().join(","));
+    }
+    let stand = Stand::with(DynamoLedger::new(client, TABLE), environment);
+    drop(counter.take());
+    stand
+}
+
+fn repository(body: &[u8]) -> Option<String> {
+    let json: serde_json::Value = serde_json::from_slice(body).ok()?;
+    Some(json.get("repository")?.get("full_name")?.as_str()?.to_owned())
+}
+
+/// Posts every body where somebody owns its repository, again as a duplicate, and where nobody does.
+async fn count(bodies: &[Body], rows: &mut [Row]) {
+    let [delivered, parked, unwanted, ignored, malformed, duplicate] = rows else {
+        return;
+    };
+    let counter = Counter::default();
+    let table = Table::start().await;
+    let owned = stand(&table, &counter, bodies, true).await;
+    for (number, body) in bodies.iter().enumerate() {
+        let request = Request::new(&body.event, &guid(number), body.bytes.clone());
+        let sends = owned.inboxes.sends();
+        let answer = owned.post(&request).await;
+        let counts = counter.take();
+        let row = match (answer.body().contains("\"accepted\""), owned.inboxes.sends() > sends) {
+            (true, true) => &mut *delivered,
+            (true, false) => &mut *unwanted,
+            (false, _) => &mut *ignored,
+        };
+        row.add(&counts);
+        if answer.body().contains("\"accepted\"") {
+            owned.post(&request).await;
+            duplicate.add(&counter.take());
+        }
+        let half = Request::new(
+            &body.event,
+            &guid(1_000_000 + number),
+            &body.bytes[..body.bytes.len() / 2],
+        );
+        owned.post(&half).await;
+        malformed.add(&counter.take());
+    }
+    let table = Table::start().await;
+    let unowned = stand(&table, &counter, bodies, false).await;
+    for (number, body) in bodies.iter().enumerate() {
+        let answer = unowned
+            .post(&Request::new(&body.event, &guid(number), body.bytes.clone()))
+            .await;
+        let counts = counter.take();
+        if answer.body().contains("\"accepted\"") && is_parked(&unowned, body, &guid(number)).await {
+            parked.add(&counts);
+        }
+        drop(counter.take());
+    }
+}
+
+/// Whether the event that `body` means waits for an owner.
+async fn is_parked(stand: &Stand, body: &Body, guid: &str) -> bool {
+    let (Some(hook), Some(guid), Some(event_name)) = (
+        HookId::parse(Some("42")),
+        Guid::parse(guid),
+        EventName::parse(&body.event),
+    ) else {
+        return false;
+    };
+    let key = DeliveryKey { hook, guid };
+    let envelope = Envelope {
+        host: None,
+        key: &key,
+        event_name: &event_name,
+        content_type: None,
+    };
+    let Meaning::Event(event) = read(&envelope, &body.bytes).meaning else {
+        return false;
+    };
+    let row = stand.ledger.event(&event.id).await.expect("the embedded table answers");
+    row.is_some_and(|row| row.state.status == Status::Parked)
+}
+
+/// Prices of us-east-1, on demand, without free tiers, in dollars. Sources: the AWS pricing pages of DynamoDB, Lambda, SQS
+/// and CloudWatch, November 2026.
+mod price {
+    pub(super) const WRITE_UNIT: f64 = 0.625e-6;
+    pub(super) const READ_UNIT: f64 = 0.125e-6;
+    /// A gigabyte for a month, with point-in-time recovery on top.
+    pub(super) const STORED: f64 = 0.25 + 0.20;
+    pub(super) const LAMBDA_REQUEST: f64 = 0.20e-6;
+    /// A gigabyte of memory for a second, arm64.
+    pub(super) const LAMBDA_SECOND: f64 = 0.000_013_333_4;
+    pub(super) const SQS_FIFO_REQUEST: f64 = 0.50e-6;
+    /// A gigabyte of logs taken in.
+    pub(super) const LOGGED: f64 = 0.50;
+}
+
+/// The bar on the sum: dollars for a million accepted events, fixed monthly cost apart.
+const COST_BAR: f64 = 12.0;
+/// Billed time of one invocation, in seconds: two ledger calls and a send in a row at about 8 ms each, and our own work. An
+/// assumption; everything else is counted.
+const BILLED_SECONDS: f64 = 0.030;
+/// Memory of the function, in gigabytes: the template's default.
+const MEMORY: f64 = 0.25;
+/// SQS requests of one message: our send, and the consumer's receive and delete, each message by itself.
+const SQS_REQUESTS: f64 = 3.0;
+/// Months that rows are kept: the template's default retention of 35 days and the days before.
+const STORED_MONTHS: f64 = 38.0 / 30.4;
+/// Bytes that a delivered event leaves in the table and its indexes: 100 bytes of overhead for each row and index entry
+/// besides what is counted in write units.
+const STORED_OVERHEAD_BYTES: f64 = 300.0;
+/// Bytes of the two log lines of an accepted delivery: what the function prints, and Lambda's own fields.
+const LOGGED_BYTES: f64 = 900.0;
+
+/// What a million accepted and delivered events cost, in dollars.
+struct Model {
+    parts: Vec<(&'static str, f64)>,
+}
+
+impl Model {
+    fn of(delivered: &Row) -> Self {
+        let million = 1e6;
+        // Half of a transaction's units are its second write; the first half is what is stored.
+        let stored_bytes = delivered.units() / 2.0 * 1_024.0 / 2.0 + STORED_OVERHEAD_BYTES;
+        let parts = vec![
+            ("DynamoDB writes", delivered.units() * price::WRITE_UNIT * million),
+            (
+                "DynamoDB reads",
+                delivered.mean(delivered.read_units) * price::READ_UNIT * million,
+            ),
+            (
+                "DynamoDB storage and recovery",
+                stored_bytes * million / 1e9 * STORED_MONTHS * price::STORED,
+            ),
+            (
+                "Lambda",
+                (price::LAMBDA_REQUEST + BILLED_SECONDS * MEMORY * price::LAMBDA_SECOND) * million,
+            ),
+            (
+                "SQS, consumer included",
+                SQS_REQUESTS * price::SQS_FIFO_REQUEST * million,
+            ),
+            (
+                "CloudWatch Logs and metrics lines",
+                LOGGED_BYTES * million / 1e9 * price::LOGGED,
+            ),
+        ];
+        Self { parts }
+    }
+
+    fn total(&self) -> f64 {
+        self.parts.iter().map(|(_, dollars)| dollars).sum()
+    }
+}
+
+fn print_table(rows: &[Row], model: &Model, bodies: usize) {
+    println!("| delivery | count | calls in a row | bar | write units | bar | read units |");
+    println!("|---|---|---|---|---|---|---|");
+    for row in rows {
+        let bar = |bar: Option<String>| bar.map_or_else(|| "–".to_owned(), |bar| format!("≤ {bar}"));
+        println!(
+            "| {} | {} | {} | {} | {:.1} | {} | {:.1} |",
+            row.name,
+            row.deliveries,
+            row.calls_in_a_row_max,
+            bar(row.calls_bar.map(|bar| bar.to_string())),
+            row.units(),
+            bar(row.units_bar.map(|bar| bar.to_string())),
+            row.mean(row.read_units),
+        );
+    }
+    println!();
+    println!("| a million accepted and delivered events | dollars |");
+    println!("|---|---|");
+    for (part, dollars) in &model.parts {
+        println!("| {part} | {dollars:.2} |");
+    }
+    println!("| **sum** (bar: ≤ {COST_BAR:.0}) | **{:.2}** |", model.total());
+    println!();
+    println!(
+        "{bodies} bodies; write units with indexes, means; refused writes are computed, since DynamoDB reports none."
+    );
+    for row in rows.iter().filter(|row| row.missed()) {
+        println!("bar missed: {}", row.name);
+    }
+}
+
+fn print_json(rows: &[Row], model: &Model) {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "delivery": row.name,
+                "count": row.deliveries,
+                "calls_in_a_row": row.calls_in_a_row_max,
+                "calls_bar": row.calls_bar,
+                "write_units": row.units(),
+                "write_units_bar": row.units_bar,
+                "read_units": row.mean(row.read_units),
+                "missed": row.missed(),
+            })
+        })
+        .collect();
+    let parts: serde_json::Map<_, _> = model
+        .parts
+        .iter()
+        .map(|(part, dollars)| ((*part).to_owned(), json!(dollars)))
+        .collect();
+    println!(
+        "{}",
+        json!({"rows": rows, "dollars_per_million": model.total(), "parts": parts, "dollars_bar": COST_BAR})
+    );
+}
