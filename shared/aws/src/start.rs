@@ -110,6 +110,7 @@ fn start_logging() {
         let lines = tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
+            .with_target(false)
             .with_current_span(false)
             .with_span_list(false);
         tracing_subscriber::registry().with(lines.with_filter(targets)).init();
