@@ -1,5 +1,7 @@
 //! Sessions and the pointers to them.
 
+use std::collections::BTreeSet;
+
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::{
@@ -23,7 +25,9 @@ impl DynamoLedger {
         let Some(first) = keys.first() else {
             return Ok(Pointers::default());
         };
-        let rows = keys.iter().map(|key| row_key(pointer_pk(key))).collect();
+        // A check can name a pull request twice; DynamoDB refuses a batch that does.
+        let distinct: BTreeSet<&OwnerKey> = keys.iter().collect();
+        let rows = distinct.into_iter().map(|key| row_key(pointer_pk(key))).collect();
         let mut pointers = Pointers::default();
         for item in self.get_many(ATTEMPTED, first.as_str(), rows).await? {
             let read = items::read_pointer(&item);
@@ -68,6 +72,7 @@ impl DynamoLedger {
         let invalid = |_incomplete| failed(session, ErrorClass::Invalid);
         let named = session.keys();
         let owner = session.owner();
+        let before = self.read_session(ATTEMPTED, &session.id).await?;
         let put = Put::builder()
             .table_name(&self.table)
             .set_item(Some(items::session_item(session)))
@@ -105,7 +110,28 @@ impl DynamoLedger {
                 owned.push(key);
             }
         }
+        if let Some(before) = before {
+            self.give_up(&before, session, &owned).await?;
+        }
         Ok(Opened::Live(owned))
+    }
+
+    /// Frees what the session owned before it was opened again, and does not own now: closing would not find it.
+    async fn give_up(&self, before: &Session, now: &Session, owned: &[OwnerKey]) -> Result<(), LedgerError> {
+        let mut keys = before.keys();
+        if before.branch != now.branch || before.repository != now.repository {
+            keys.extend(self.pulls_of(before).await?);
+        }
+        for key in keys.iter().filter(|key| !owned.contains(key)) {
+            self.free(key, &now.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_session(&self, attempted: &'static str, id: &SessionId) -> Result<Option<Session>, LedgerError> {
+        let item = self.get(attempted, id.as_str(), row_key(session_pk(id))).await?;
+        let session = item.map(|item| items::read_session(&item)).transpose();
+        session.map_err(|unreadable| unreadable_row(attempted, id, unreadable))
     }
 
     fn take(
@@ -147,11 +173,9 @@ impl DynamoLedger {
     /// Pointers go first: a session that still stands without them can be closed again, pointers without a session could not.
     pub(super) async fn close(&self, id: &SessionId, expires_at: Timestamp) -> Result<Option<Session>, LedgerError> {
         const ATTEMPTED: &str = "close session";
-        let Some(item) = self.get(ATTEMPTED, id.as_str(), row_key(session_pk(id))).await? else {
+        let Some(session) = self.read_session(ATTEMPTED, id).await? else {
             return Ok(None);
         };
-        let read = items::read_session(&item);
-        let session = read.map_err(|unreadable| unreadable_row(ATTEMPTED, id, unreadable))?;
         let mut keys = session.keys();
         keys.extend(self.pulls_of(&session).await?);
         for key in &keys {

@@ -24,6 +24,8 @@ struct Tables {
     events: BTreeMap<EventId, EventRow>,
     pointers: BTreeMap<OwnerKey, Pointer>,
     sessions: BTreeMap<SessionId, Session>,
+    /// When the rows of closed sessions go.
+    closed: BTreeMap<SessionId, Timestamp>,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,9 @@ impl MemoryLedger {
         tables
             .events
             .retain(|_, row| row.state.expires_at.is_none_or(|at| at > now));
+        let Tables { sessions, closed, .. } = &mut *tables;
+        sessions.retain(|id, _| closed.get(id).is_none_or(|at| *at > now));
+        closed.retain(|_, at| *at > now);
     }
 
     /// How many deliveries and events there are.
@@ -148,19 +153,29 @@ impl Tables {
         for key in &keys {
             self.pointers.entry(key.clone()).or_default().owner = Some(session.owner());
         }
+        // A session that moves gives up what it no longer names.
+        self.free(&session.id, &keys);
         self.sessions.insert(session.id.clone(), session.clone());
+        self.closed.remove(&session.id);
         Opened::Live(keys)
     }
 
-    fn close(&mut self, id: &SessionId) -> Option<Session> {
-        let session = self.sessions.get_mut(id)?;
-        session.phase = Phase::Closed;
-        let session = session.clone();
-        for pointer in self.pointers.values_mut() {
-            if pointer.owner.as_ref().is_some_and(|owner| owner.session == *id) {
+    /// Frees what `session` owns, apart from `kept`.
+    fn free(&mut self, session: &SessionId, kept: &[OwnerKey]) {
+        for (key, pointer) in &mut self.pointers {
+            let owns = pointer.owner.as_ref().is_some_and(|owner| owner.session == *session);
+            if owns && !kept.contains(key) {
                 pointer.owner = None;
             }
         }
+    }
+
+    fn close(&mut self, id: &SessionId, expires_at: Timestamp) -> Option<Session> {
+        let session = self.sessions.get_mut(id)?;
+        session.phase = Phase::Closed;
+        let session = session.clone();
+        self.free(id, &[]);
+        self.closed.insert(id.clone(), expires_at);
         Some(session)
     }
 }
@@ -277,8 +292,8 @@ impl Ledger for MemoryLedger {
         Ok(self.tables().open(session, now))
     }
 
-    async fn close_session(&self, id: &SessionId, _expires_at: Timestamp) -> Result<Option<Session>, LedgerError> {
-        Ok(self.tables().close(id))
+    async fn close_session(&self, id: &SessionId, expires_at: Timestamp) -> Result<Option<Session>, LedgerError> {
+        Ok(self.tables().close(id, expires_at))
     }
 
     async fn sessions(&self, limit: usize) -> Result<Vec<Session>, LedgerError> {
