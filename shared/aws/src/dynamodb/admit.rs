@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
+use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    AttributeValue, CancellationReason, Put, PutRequest, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
-    Update, WriteRequest,
+    AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use forebay_core::backoff;
-use forebay_core::delivery::Digest;
+use forebay_core::delivery::Outcome;
 use forebay_core::ledger::{Admission, Admitted, Admittee, EventRow, Lease, Nonce};
 use forebay_core::ports::{ErrorClass, ErrorKind, LedgerError};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
 
 use super::DynamoLedger;
 use super::body::{CHUNK_BYTES, Packed, pack};
@@ -26,9 +27,8 @@ const TRIES_MAX: u32 = 8;
 /// Shortest and longest wait between them.
 const WAIT_MIN: SignedDuration = SignedDuration::from_millis(20);
 const WAIT_MAX: SignedDuration = SignedDuration::from_millis(400);
-/// Most chunks in one batch write
-/// (<https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchWriteItem.html>).
-const BATCH_ITEMS_MAX: usize = 25;
+/// Most chunks on their way at one time: each holds a connection, and its bytes a second time.
+const CHUNKS_AT_ONCE: usize = 4;
 
 const ATTEMPTED: &str = "admit delivery";
 
@@ -76,45 +76,19 @@ impl DynamoLedger {
         let StoredBody::Chunks { digest, .. } = &packed.stored else {
             return Ok(());
         };
-        let chunks: Vec<_> = packed.outside.chunks(CHUNK_BYTES).enumerate().collect();
-        for batch in chunks.chunks(BATCH_ITEMS_MAX) {
-            self.write_batch(admission, digest, batch).await?;
+        let mut under_way = JoinSet::new();
+        for (position, bytes) in packed.outside.chunks(CHUNK_BYTES).enumerate() {
+            if under_way.len() >= CHUNKS_AT_ONCE {
+                finish(admission, &mut under_way).await?;
+            }
+            let chunk = items::chunk_item(digest, position, bytes, admission.expires_at);
+            let put = put_chunk(self.client.clone(), self.table.clone(), chunk, admission.expires_at);
+            under_way.spawn(put);
+        }
+        while !under_way.is_empty() {
+            finish(admission, &mut under_way).await?;
         }
         Ok(())
-    }
-
-    async fn write_batch(
-        &self,
-        admission: &Admission<'_>,
-        digest: &Digest,
-        batch: &[(usize, &[u8])],
-    ) -> Result<(), LedgerError> {
-        let puts = batch.iter().map(|(position, bytes)| {
-            let item = items::chunk_item(digest, *position, bytes, admission.expires_at);
-            let put = PutRequest::builder().set_item(Some(item)).build();
-            put.map(|put| WriteRequest::builder().put_request(put).build())
-        });
-        let mut left: Vec<WriteRequest> = puts
-            .collect::<Result<_, _>>()
-            .map_err(|_incomplete| failed(admission, ErrorClass::Invalid))?;
-        for tries in 0..TRIES_MAX {
-            let sent = self
-                .client
-                .batch_write_item()
-                .request_items(&self.table, left)
-                .send()
-                .await;
-            let output = sent.map_err(|error| ledger_error("write body of", &admission.delivery.key, &error))?;
-            left = output
-                .unprocessed_items
-                .and_then(|mut tables| tables.remove(&self.table))
-                .unwrap_or_default();
-            if left.is_empty() {
-                return Ok(());
-            }
-            wait(admission.nonce, tries).await;
-        }
-        Err(failed(admission, ErrorClass::Throttled))
     }
 
     /// One plain conditional put: nothing else is to be written with it.
@@ -240,6 +214,50 @@ impl DynamoLedger {
     }
 }
 
+/// Puts a chunk, unless it is there and stays at least as long: another delivery with the same body may count on it for
+/// longer than this one does.
+async fn put_chunk(
+    client: Client,
+    table: String,
+    chunk: Item,
+    expires_at: Timestamp,
+) -> Result<(), SdkError<PutItemError>> {
+    let sent = client
+        .put_item()
+        .table_name(table)
+        .set_item(Some(chunk))
+        .condition_expression("attribute_not_exists(#pk) OR #expires_at < :expires_at")
+        .expression_attribute_names("#pk", name::PK)
+        .expression_attribute_names("#expires_at", name::EXPIRES_AT)
+        .expression_attribute_values(":expires_at", items::seconds(expires_at))
+        .send()
+        .await;
+    match sent {
+        Ok(_) => Ok(()),
+        Err(error) if is_failed_condition(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits for one of the chunks under way.
+async fn finish(
+    admission: &Admission<'_>,
+    under_way: &mut JoinSet<Result<(), SdkError<PutItemError>>>,
+) -> Result<(), LedgerError> {
+    match under_way.join_next().await {
+        None | Some(Ok(Ok(()))) => Ok(()),
+        Some(Ok(Err(error))) => Err(ledger_error("write body of", &admission.delivery.key, &error)),
+        Some(Err(_panicked)) => Err(failed(admission, ErrorClass::ServerFault)),
+    }
+}
+
+fn is_failed_condition(error: &SdkError<PutItemError>) -> bool {
+    matches!(
+        error.as_service_error(),
+        Some(PutItemError::ConditionalCheckFailedException(_))
+    )
+}
+
 /// The delivery is in, with its event or beside the one that was there.
 fn written(admission: &Admission<'_>, admittee: &Admittee, entry: EventEntry, joined: Option<EventRow>) -> Admitted {
     match entry {
@@ -331,9 +349,11 @@ fn known_delivery(admission: &Admission<'_>, delivery: &Item, event: Option<&Ite
         let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
         return Admitted::Created { lease };
     }
-    let conflict = known.row.delivery.digest != admission.delivery.digest;
+    let delivery = known.row.delivery;
+    // Other bytes may mean another event, which is there for reasons of its own. What counts is what the kept bytes mean.
+    let event = event.filter(|row| delivery.outcome == Outcome::Accepted(row.event.id.clone()));
     Admitted::Duplicate {
-        conflict,
+        conflict: delivery.digest != admission.delivery.digest,
         event: event.map(Box::new),
     }
 }
