@@ -24,6 +24,8 @@ const BATCH_TRIES_MAX: usize = 4;
 const LISTED_DAYS_MAX: i64 = 3_660;
 /// Most pages of one index query.
 const PAGES_MAX: usize = 100;
+/// Most keys of one such page.
+const PAGE_KEYS_MAX: i32 = 1_000;
 
 impl DynamoLedger {
     /// One row, read consistently.
@@ -133,7 +135,6 @@ impl DynamoLedger {
         read: impl Fn(&Item) -> Result<R, Unreadable>,
         at: impl Fn(&R) -> Timestamp,
     ) -> Result<Vec<R>, LedgerError> {
-        const ATTEMPTED: &str = "list";
         let kind = match listing.what {
             Listed::Events => "event",
             Listed::Deliveries => "delivery",
@@ -141,18 +142,9 @@ impl DynamoLedger {
         let mut rows = Vec::new();
         let mut day = listing.until;
         for _ in 0..LISTED_DAYS_MAX {
-            let mut keys = Vec::new();
             for shard in 0..RECENT_SHARDS {
-                keys.extend(
-                    self.recent_keys(&items::recent_shard(kind, day, shard), listing)
-                        .await?,
-                );
-            }
-            for item in self.get_many(ATTEMPTED, kind, keys).await? {
-                match read(&item) {
-                    Ok(row) => rows.push(row),
-                    Err(unreadable) => tracing::warn!("skip an unreadable {kind} row: {unreadable}"),
-                }
+                let shard = items::recent_shard(kind, day, shard);
+                rows.extend(self.list_shard(&shard, listing, &read).await?);
             }
             day = day
                 .saturating_sub(SignedDuration::from_hours(24))
@@ -168,37 +160,67 @@ impl DynamoLedger {
         Ok(rows)
     }
 
-    /// Keys of one shard of the `recent` index, newest first, at most the listing's limit.
-    async fn recent_keys(&self, shard: &str, listing: &Listing) -> Result<Vec<Item>, LedgerError> {
-        let mut keys = Vec::new();
+    /// Rows of one shard of the `recent` index, as many as the listing may hold. A row that cannot be read takes no place.
+    async fn list_shard<R>(
+        &self,
+        shard: &str,
+        listing: &Listing,
+        read: &impl Fn(&Item) -> Result<R, Unreadable>,
+    ) -> Result<Vec<R>, LedgerError> {
+        let mut rows = Vec::new();
         let mut start = None;
+        // DynamoDB refuses a span that ends before it begins. Nothing is in it.
+        if listing.since > listing.until {
+            return Ok(rows);
+        }
         for _ in 0..PAGES_MAX {
-            let wanted = i32::try_from(listing.limit.saturating_sub(keys.len()).clamp(1, 1_000)).unwrap_or(1_000);
-            let request = self
-                .client
-                .query()
-                .table_name(&self.table)
-                .index_name(RECENT_INDEX)
-                .key_condition_expression("#shard = :shard AND #at BETWEEN :since AND :until")
-                .expression_attribute_names("#shard", name::RECENT_SHARD)
-                .expression_attribute_names("#at", name::RECENT_AT)
-                .expression_attribute_values(":shard", text(shard))
-                .expression_attribute_values(":since", millis(listing.since))
-                .expression_attribute_values(":until", millis(listing.until))
-                .scan_index_forward(false)
-                .limit(wanted)
-                .set_exclusive_start_key(start);
-            let output = request
-                .send()
-                .await
-                .map_err(|error| ledger_error("list", shard, &error))?;
-            keys.extend(output.items.unwrap_or_default().into_iter().map(primary_key));
-            start = output.last_evaluated_key;
-            if start.is_none() || keys.len() >= listing.limit {
+            let wanted = listing.limit.saturating_sub(rows.len());
+            if wanted == 0 {
+                break;
+            }
+            let (keys, next) = self.recent_keys(shard, listing, wanted, start).await?;
+            for item in self.get_many("list", shard, keys).await? {
+                match read(&item) {
+                    Ok(row) => rows.push(row),
+                    Err(unreadable) => tracing::warn!("skip an unreadable row of {shard}: {unreadable}"),
+                }
+            }
+            start = next;
+            if start.is_none() {
                 break;
             }
         }
-        Ok(keys)
+        Ok(rows)
+    }
+
+    /// A page of keys of one shard of the `recent` index, newest first, and where the next one begins.
+    async fn recent_keys(
+        &self,
+        shard: &str,
+        listing: &Listing,
+        wanted: usize,
+        start: Option<Item>,
+    ) -> Result<(Vec<Item>, Option<Item>), LedgerError> {
+        let request = self
+            .client
+            .query()
+            .table_name(&self.table)
+            .index_name(RECENT_INDEX)
+            .key_condition_expression("#shard = :shard AND #at BETWEEN :since AND :until")
+            .expression_attribute_names("#shard", name::RECENT_SHARD)
+            .expression_attribute_names("#at", name::RECENT_AT)
+            .expression_attribute_values(":shard", text(shard))
+            .expression_attribute_values(":since", millis(listing.since))
+            .expression_attribute_values(":until", millis(listing.until))
+            .scan_index_forward(false)
+            .limit(i32::try_from(wanted).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX))
+            .set_exclusive_start_key(start);
+        let output = request
+            .send()
+            .await
+            .map_err(|error| ledger_error("list", shard, &error))?;
+        let keys = output.items.unwrap_or_default().into_iter().map(primary_key);
+        Ok((keys.collect(), output.last_evaluated_key))
     }
 
     pub(super) async fn list_sessions(&self, limit: usize) -> Result<Vec<Session>, LedgerError> {
@@ -208,9 +230,7 @@ impl DynamoLedger {
             until: FAR,
             limit,
         };
-        let keys = self.recent_keys(SESSIONS_SHARD, &listing).await?;
-        let items = self.get_many("list sessions of", &self.table, keys).await?;
-        let mut sessions: Vec<Session> = items.iter().filter_map(|item| items::read_session(item).ok()).collect();
+        let mut sessions = self.list_shard(SESSIONS_SHARD, &listing, &items::read_session).await?;
         sessions.retain(|session| session.phase.is_live());
         sessions.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(sessions)
@@ -225,6 +245,7 @@ impl DynamoLedger {
             .key_condition_expression("#waiting_for = :key")
             .expression_attribute_names("#waiting_for", name::WAITING_FOR)
             .expression_attribute_values(":key", text(key.as_str()))
+            // DynamoDB takes no limit of zero.
             .limit(i32::try_from(limit).unwrap_or(i32::MAX).max(1));
         let output = request
             .send()
@@ -232,7 +253,7 @@ impl DynamoLedger {
             .map_err(|error| ledger_error("list events waiting for", key, &error))?;
         let items = output.items.unwrap_or_default();
         let pks = items.iter().filter_map(|item| item.get(name::PK)?.as_s().ok());
-        Ok(pks.filter_map(|pk| items::event_id_of(pk)).collect())
+        Ok(pks.filter_map(|pk| items::event_id_of(pk)).take(limit).collect())
     }
 }
 
