@@ -1,8 +1,11 @@
 //! What more than one test needs: an embedded DynamoDB with the ledger's table, a clock that tests move, inboxes that
-//! record, and a webhook on top of them.
+//! record, faults on the way to AWS, and a webhook on top of them.
 
 pub mod counting;
+pub mod engine;
 pub mod fakes;
+pub mod fault;
+pub mod samples;
 pub mod strangers;
 pub mod table;
 pub mod webhook;
