@@ -8,4 +8,5 @@ pub mod fault;
 pub mod samples;
 pub mod strangers;
 pub mod table;
+pub mod template;
 pub mod webhook;

@@ -1,0 +1,426 @@
+//! The template, held to the code: names, defaults, ranges, the table, the queues, and what the roles may do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_aws::config::{Config, FUNCTION_SECONDS_MAX, INBOX_PREFIX, VARIABLES};
+use forebay_aws::dynamodb::{DUE_INDEX, RECENT_INDEX, WAITING_INDEX};
+use forebay_core::ledger::Limits;
+use forebay_core::route::{DISPATCHER, NOTICE};
+use forebay_tests::table::{TABLE, Table};
+use forebay_tests::template::{Template, WORKSPACE};
+use serde_json::{Value, json};
+
+const FUNCTION: &str = "AWS::Serverless::Function";
+const QUEUE: &str = "AWS::SQS::Queue";
+
+/// Variables of a function, as the template sets them.
+fn variables(function: &Value) -> BTreeMap<String, Value> {
+    let variables = function["Properties"]["Environment"]["Variables"].as_object();
+    variables.cloned().unwrap_or_default().into_iter().collect()
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The environment of the webhook, with `changed` in place of the parameters' defaults.
+fn environment(template: &Template, changed: &[(&str, &Value)]) -> BTreeMap<String, String> {
+    let function = template.at("/Resources/WebhookFunction");
+    let value = |value: &Value| {
+        let parameter = value["Ref"].as_str().unwrap_or_default();
+        let default = template.at(&format!("/Parameters/{parameter}/Default"));
+        let changed = changed.iter().find(|(name, _)| *name == parameter);
+        match (changed, default) {
+            (Some((_, value)), _) => text_of(value),
+            // A resource: its name or address does not matter here.
+            (None, Value::Null) => "resource".to_owned(),
+            (None, default) => text_of(default),
+        }
+    };
+    let variables = variables(function);
+    variables.iter().map(|(name, set)| (name.clone(), value(set))).collect()
+}
+
+#[test]
+fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
+    // S2-06 of names: one definition, compared.
+    let template = Template::read();
+    for (name, function) in template.resources(FUNCTION) {
+        let given = variables(function);
+        let (inboxes, others): (Vec<_>, Vec<_>) = given.keys().partition(|name| name.starts_with(INBOX_PREFIX));
+        let expected: BTreeSet<&str> = VARIABLES.iter().copied().collect();
+        let others: BTreeSet<&str> = others.into_iter().map(String::as_str).collect();
+        assert_eq!(others, expected, "{name}");
+        let inboxes: BTreeSet<&str> = inboxes
+            .into_iter()
+            .filter_map(|name| name.strip_prefix(INBOX_PREFIX))
+            .collect();
+        assert_eq!(
+            inboxes,
+            BTreeSet::from(["builder", "reviewer", DISPATCHER, NOTICE]),
+            "{name}"
+        );
+    }
+    assert!(!template.resources(FUNCTION).is_empty());
+}
+
+#[test]
+fn each_parameter_says_what_it_is_and_is_bounded() {
+    let template = Template::read();
+    for (name, parameter) in template.parameters() {
+        let described = parameter["Description"].as_str().is_some_and(|text| text.len() > 20);
+        assert!(described, "{name} needs a Description");
+        assert!(!parameter["Default"].is_null(), "{name} needs a Default");
+        let bounded = ["AllowedPattern", "AllowedValues"]
+            .iter()
+            .any(|kind| !parameter[*kind].is_null())
+            || (parameter["MinValue"].is_number() && parameter["MaxValue"].is_number());
+        assert!(bounded, "{name} needs a pattern, values or a range");
+        if !parameter["AllowedPattern"].is_null() {
+            assert!(
+                !parameter["ConstraintDescription"].is_null(),
+                "{name}: say its pattern in words"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_defaults_of_template_and_code_are_the_same() {
+    let template = Template::read();
+    let with_defaults = environment(&template, &[]);
+    // Only what has no default.
+    let needed = |name: &str| name.starts_with(INBOX_PREFIX) || ["TABLE_NAME", "SECRET_ID"].contains(&name);
+    let mut bare = with_defaults.clone();
+    bare.retain(|name, _| needed(name));
+    let config = Config::read(with_defaults).unwrap();
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(format!("{config:?}"), format!("{:?}", Config::read(bare).unwrap()));
+}
+
+#[test]
+fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
+    let template = Template::read();
+    let used: BTreeSet<String> = variables(template.at("/Resources/WebhookFunction"))
+        .values()
+        .filter_map(|value| Some(value["Ref"].as_str()?.to_owned()))
+        .collect();
+    let ranges: Vec<_> = template
+        .parameters()
+        .into_iter()
+        .filter(|(name, parameter)| used.contains(*name) && parameter["MinValue"].is_number())
+        .map(|(name, parameter)| (name, [&parameter["MinValue"], &parameter["MaxValue"]]))
+        .collect();
+    assert_eq!(ranges.len(), 10, "{ranges:?}");
+    // Parameters limit one another: every pair of borders, with all others at their defaults.
+    for (one, borders) in &ranges {
+        for (other, other_borders) in &ranges {
+            for border in borders {
+                for other_border in other_borders {
+                    let read = Config::read(environment(&template, &[(one, border), (other, other_border)]));
+                    assert!(read.is_ok(), "{one}={border} {other}={other_border}: {read:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lease_outlives_its_function_whatever_the_parameters_are() {
+    // DESIGN §4: lease ≥ function timeout + skew.
+    let template = Template::read();
+    let border = |pointer: &str| template.at(pointer).as_i64().unwrap();
+    let shortest = border("/Parameters/LeaseSeconds/MinValue");
+    let widest = border("/Parameters/SkewSeconds/MaxValue");
+    for (name, function) in template.resources(FUNCTION) {
+        let timeout = function["Properties"]["Timeout"].as_i64().unwrap();
+        assert_eq!(timeout, FUNCTION_SECONDS_MAX, "{name}");
+        assert!(shortest > timeout + widest, "{name}");
+    }
+    assert!(border("/Parameters/RetrySecondsMin/MaxValue") <= border("/Parameters/RetrySecondsMax/MinValue"));
+}
+
+#[test]
+fn the_ledger_is_kept_protected_and_streamed() {
+    let template = Template::read();
+    let [(_, table)] = template.resources("AWS::DynamoDB::Table")[..] else {
+        panic!("one table")
+    };
+    assert_eq!(
+        (&table["DeletionPolicy"], &table["UpdateReplacePolicy"]),
+        (&json!("Retain"), &json!("Retain"))
+    );
+    let properties = &table["Properties"];
+    let expected = [
+        ("BillingMode", json!("PAY_PER_REQUEST")),
+        (
+            "PointInTimeRecoverySpecification",
+            json!({"PointInTimeRecoveryEnabled": true}),
+        ),
+        ("SSESpecification", json!({"SSEEnabled": true})),
+        ("StreamSpecification", json!({"StreamViewType": "NEW_IMAGE"})),
+        (
+            "TimeToLiveSpecification",
+            json!({"AttributeName": "expires_at", "Enabled": true}),
+        ),
+        (
+            "DeletionProtectionEnabled",
+            json!({"Fn::If": ["ProtectsLedger", true, false]}),
+        ),
+    ];
+    for (name, value) in expected {
+        assert_eq!(properties[name], value, "{name}");
+    }
+    assert_eq!(template.at("/Parameters/DeletionProtection/Default"), "true");
+    assert_eq!(properties["TableName"], Value::Null, "left to the stack");
+}
+
+/// What tells one table's shape from another's: attributes, keys, and keys and projection of each index.
+type Shape = (
+    BTreeSet<(String, String)>,
+    Vec<(String, String)>,
+    BTreeMap<String, (Vec<(String, String)>, String)>,
+);
+
+fn pairs(list: &Value, one: &str, other: &str) -> Vec<(String, String)> {
+    let pairs = list.as_array().into_iter().flatten();
+    pairs
+        .map(|entry| (text_of(&entry[one]), text_of(&entry[other])))
+        .collect()
+}
+
+fn shape_of_template(template: &Template) -> Shape {
+    let table = template.at("/Resources/LedgerTable/Properties");
+    let keys = |value: &Value| pairs(&value["KeySchema"], "AttributeName", "KeyType");
+    let indexes = table["GlobalSecondaryIndexes"].as_array().into_iter().flatten();
+    let indexes = indexes.map(|index| {
+        let projection = text_of(&index["Projection"]["ProjectionType"]);
+        (text_of(&index["IndexName"]), (keys(index), projection))
+    });
+    let attributes = pairs(&table["AttributeDefinitions"], "AttributeName", "AttributeType");
+    (attributes.into_iter().collect(), keys(table), indexes.collect())
+}
+
+async fn shape_of_tests() -> Shape {
+    let table = Table::start().await;
+    let described = table.client().describe_table().table_name(TABLE).send().await.unwrap();
+    let described = described.table.unwrap();
+    let keys = |keys: &[aws_sdk_dynamodb::types::KeySchemaElement]| {
+        let keys = keys.iter();
+        keys.map(|key| (key.attribute_name().to_owned(), key.key_type().as_str().to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let attributes = described.attribute_definitions().iter();
+    let attributes = attributes.map(|one| {
+        (
+            one.attribute_name().to_owned(),
+            one.attribute_type().as_str().to_owned(),
+        )
+    });
+    let indexes = described.global_secondary_indexes().iter().map(|index| {
+        let projection = index.projection().and_then(|projection| projection.projection_type());
+        let projection = projection.map(|kind| kind.as_str().to_owned()).unwrap_or_default();
+        (
+            index.index_name().unwrap().to_owned(),
+            (keys(index.key_schema()), projection),
+        )
+    });
+    (attributes.collect(), keys(described.key_schema()), indexes.collect())
+}
+
+#[tokio::test]
+async fn the_table_of_the_tests_is_the_templates_and_its_indexes_are_those_of_the_code() {
+    let template = Template::read();
+    let shape = shape_of_template(&template);
+    assert_eq!(shape, shape_of_tests().await);
+    let names: BTreeSet<&str> = shape.2.keys().map(String::as_str).collect();
+    assert_eq!(names, BTreeSet::from([DUE_INDEX, WAITING_INDEX, RECENT_INDEX]));
+    assert!(shape.2.values().all(|(_, projection)| projection == "KEYS_ONLY"));
+}
+
+#[test]
+fn inboxes_keep_order_and_messages_and_outlive_their_agents() {
+    // DESIGN §6: 14 days, high-throughput FIFO, dead letters.
+    let template = Template::read();
+    let queues = template.resources(QUEUE);
+    let (dead, inboxes): (Vec<_>, Vec<_>) = queues.iter().partition(|(name, _)| name.starts_with("InboxDlq"));
+    assert_eq!((inboxes.len(), dead.len()), (4, 4), "two agents, dispatcher, notice");
+    for (name, queue) in &queues {
+        let properties = &queue["Properties"];
+        assert_eq!(properties["FifoQueue"], true, "{name}");
+        assert_eq!(properties["DeduplicationScope"], "messageGroup", "{name}");
+        assert_eq!(properties["FifoThroughputLimit"], "perMessageGroupId", "{name}");
+        assert_eq!(properties["MessageRetentionPeriod"], 14 * 86_400, "{name}");
+        assert_eq!(properties["SqsManagedSseEnabled"], true, "{name}");
+        assert_eq!(properties["QueueName"], Value::Null, "{name}: left to the stack");
+        assert_eq!(
+            (&queue["DeletionPolicy"], &queue["UpdateReplacePolicy"]),
+            (&json!("Retain"), &json!("Retain"))
+        );
+    }
+    for (name, queue) in inboxes {
+        let letters = name.replace("Inbox", "InboxDlq");
+        let target = &queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"];
+        let plain = json!({"Fn::GetAtt": [{"Fn::Sub": letters}, "Arn"]});
+        assert_eq!(target, &plain, "{name}");
+        assert!(dead.iter().any(|(name, _)| **name == letters), "{name}");
+    }
+}
+
+/// Statements of every policy, with where they stand.
+fn statements(template: &Template) -> Vec<(String, Value)> {
+    let mut statements = Vec::new();
+    for (name, resource) in template.all() {
+        let properties = &resource["Properties"];
+        let own = std::iter::once(&properties["PolicyDocument"]);
+        let inline = properties["Policies"].as_array().into_iter().flatten();
+        let documents = own.chain(inline.map(|policy| &policy["PolicyDocument"]));
+        for document in documents.filter(|document| !document.is_null()) {
+            let all = document["Statement"].as_array().cloned().unwrap_or_default();
+            statements.extend(all.into_iter().map(|statement| (name.to_owned(), statement)));
+        }
+    }
+    statements
+}
+
+fn listed(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_else(|| vec![value.clone()])
+}
+
+#[test]
+fn the_webhook_may_do_what_its_code_does_and_nothing_else() {
+    let template = Template::read();
+    let mut allowed: BTreeSet<(String, String)> = BTreeSet::new();
+    for (name, statement) in statements(&template) {
+        assert_eq!(statement["Effect"], "Allow", "{name}");
+        for action in listed(&statement["Action"]) {
+            for resource in listed(&statement["Resource"]) {
+                assert!(!text_of(&resource).contains('*'), "{name}: {resource}");
+                assert!(!text_of(&action).contains('*'), "{name}: {action}");
+                allowed.insert((text_of(&action), resource.to_string()));
+            }
+        }
+    }
+    let arn = |name: &str| json!({"Fn::GetAtt": format!("{name}.Arn")}).to_string();
+    let inbox = |name: &str| json!({"Fn::GetAtt": [{"Fn::Sub": format!("Inbox{name}")}, "Arn"]}).to_string();
+    let expected = [
+        ("logs:CreateLogStream", arn("WebhookLogs")),
+        ("logs:PutLogEvents", arn("WebhookLogs")),
+        // Transactions are allowed by the actions of their parts.
+        ("dynamodb:PutItem", arn("LedgerTable")),
+        ("dynamodb:UpdateItem", arn("LedgerTable")),
+        ("dynamodb:GetItem", arn("LedgerTable")),
+        ("dynamodb:BatchGetItem", arn("LedgerTable")),
+        (
+            "dynamodb:Query",
+            json!({"Fn::Sub": "${LedgerTable.Arn}/index/waiting"}).to_string(),
+        ),
+        ("sqs:SendMessage", arn("InboxDispatcher")),
+        ("sqs:SendMessage", arn("InboxNotice")),
+        ("sqs:SendMessage", inbox("builder")),
+        ("sqs:SendMessage", inbox("reviewer")),
+        (
+            "secretsmanager:GetSecretValue",
+            json!({"Fn::GetAtt": "Secret.Id"}).to_string(),
+        ),
+    ];
+    assert_eq!(
+        allowed,
+        expected.map(|(action, resource)| (action.to_owned(), resource)).into()
+    );
+}
+
+#[test]
+fn roles_are_explicit_and_only_lambda_takes_them() {
+    let template = Template::read();
+    for (name, role) in template.resources("AWS::IAM::Role") {
+        assert_eq!(role["Properties"]["ManagedPolicyArns"], Value::Null, "{name}");
+        let trust = &role["Properties"]["AssumeRolePolicyDocument"]["Statement"];
+        let expected = json!([{
+            "Effect": "Allow",
+            "Principal": {"Service": "lambda.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }]);
+        assert_eq!(*trust, expected, "{name}");
+    }
+    for (name, function) in template.resources(FUNCTION) {
+        assert!(
+            !function["Properties"]["Role"].is_null(),
+            "{name} needs a role of its own"
+        );
+        assert_eq!(
+            function["Properties"]["Policies"],
+            Value::Null,
+            "{name}: SAM's templates are wider than needed"
+        );
+    }
+}
+
+#[test]
+fn the_public_url_is_open_and_the_body_decides() {
+    // For NONE, SAM adds both permissions that a public URL needs.
+    let template = Template::read();
+    let url = template.at("/Resources/WebhookFunction/Properties/FunctionUrlConfig");
+    assert_eq!(url, &json!({"AuthType": "NONE"}));
+    assert!(
+        !template
+            .at("/Resources/WebhookFunction/Properties/ReservedConcurrentExecutions")
+            .is_null()
+    );
+}
+
+#[test]
+fn every_function_logs_where_the_stack_decides_and_for_so_long() {
+    let template = Template::read();
+    for (name, function) in template.resources(FUNCTION) {
+        let logging = &function["Properties"]["LoggingConfig"];
+        let group = logging["LogGroup"]["Ref"].as_str().unwrap();
+        assert_eq!(
+            template.at(&format!("/Resources/{group}/Type")),
+            "AWS::Logs::LogGroup",
+            "{name}"
+        );
+        assert_eq!(logging["LogFormat"], "JSON", "{name}");
+    }
+    for (name, group) in template.resources("AWS::Logs::LogGroup") {
+        assert_eq!(
+            group["Properties"]["RetentionInDays"],
+            json!({"Ref": "LogRetentionDays"}),
+            "{name}"
+        );
+    }
+    // Metric lines carry no level; above INFO the platform would drop them.
+    let levels = template.at("/Parameters/ApplicationLogLevel/AllowedValues");
+    assert_eq!(levels, &json!(["TRACE", "DEBUG", "INFO"]));
+}
+
+#[test]
+fn the_secret_starts_empty_so_that_everything_is_refused_until_there_is_one() {
+    let template = Template::read();
+    let secret = template.at("/Resources/Secret");
+    assert_eq!(secret["DeletionPolicy"], "Retain");
+    let document = secret["Properties"]["SecretString"].as_str().unwrap();
+    let secrets = forebay_core::signature::Secrets::parse(document, "").unwrap();
+    assert!(secrets.is_empty());
+}
+
+#[test]
+fn each_binary_has_the_name_of_its_folder_and_a_short_main() {
+    let template = Template::read();
+    let functions = template.resources(FUNCTION);
+    let binaries: BTreeSet<&str> = functions
+        .iter()
+        .filter_map(|(_, function)| function["Metadata"]["BuildProperties"]["Binary"].as_str())
+        .collect();
+    let folders = std::fs::read_dir(format!("{WORKSPACE}/functions")).unwrap();
+    let folders: BTreeSet<String> = folders
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(binaries, folders.iter().map(String::as_str).collect());
+    for folder in &folders {
+        let manifest = std::fs::read_to_string(format!("{WORKSPACE}/functions/{folder}/Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = \"{folder}\"")), "{folder}");
+        let main = std::fs::read_to_string(format!("{WORKSPACE}/functions/{folder}/src/main.rs")).unwrap();
+        assert!(main.lines().count() <= 40, "{folder}");
+    }
+}
