@@ -55,13 +55,7 @@ impl Table {
     /// Configuration of a client for it, with the time-outs and retries of production.
     #[must_use]
     pub fn config(&self) -> Builder {
-        Config::builder()
-            .behavior_version(BehaviorVersion::latest())
-            .endpoint_url(&self.endpoint)
-            .region(Region::new("us-east-1"))
-            .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-            .timeout_config(forebay_aws::start::timeouts())
-            .retry_config(forebay_aws::start::retries())
+        config(&self.endpoint)
     }
 
     /// A client.
@@ -75,6 +69,18 @@ impl Table {
     pub fn ledger(&self) -> DynamoLedger {
         DynamoLedger::new(self.client(), TABLE)
     }
+}
+
+/// Configuration of a client for `endpoint`, with the time-outs and retries of production.
+#[must_use]
+pub fn config(endpoint: &str) -> Builder {
+    Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .timeout_config(forebay_aws::start::timeouts())
+        .retry_config(forebay_aws::start::retries())
 }
 
 /// Creates the table as the template defines it; a test compares the two.
