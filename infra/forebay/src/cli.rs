@@ -2,8 +2,11 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::demo::DemoArgs;
+use crate::inbox::InboxArgs;
 use crate::local::StackArgs;
 use crate::send::SendArgs;
+use crate::session::SessionCommand;
 use crate::sign::SignArgs;
 
 /// The operator's command of Forebay: a local stack, a demonstration, and a look into the ledger.
@@ -21,6 +24,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show in a minute what Forebay does: play the recorded inputs on a stack of their own, and check what comes of them
+    Demo(DemoArgs),
     /// Run the real stack on this machine until Ctrl-C
     Local(StackArgs),
     /// Print the environment that `cargo lambda watch --env-file` needs to run against the local stack
@@ -29,6 +34,15 @@ pub(crate) enum Command {
     Sign(SignArgs),
     /// Post a recorded input, or any file, to a webhook as GitHub would
     Send(SendArgs),
+    /// Open, close and list the sessions of agents
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Look at the first messages of an inbox, and leave them there
+    ///
+    /// An inbox is a FIFO queue. A look shows its head, at most ten messages; while a consumer handles a message, the rest
+    /// of that message's group (one issue or pull request) is hidden. Every look counts as a receive, and after
+    /// `InboxReceivesMax` receives (10 unless the stack says otherwise) a message moves to the dead letters.
+    Inbox(InboxArgs),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
     Record,

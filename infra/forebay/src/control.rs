@@ -1,10 +1,10 @@
-//! The four AWS services that a deployment needs, spoken over plain HTTP.
+//! The AWS services that a deployment and its check need, spoken over plain HTTP.
 //!
-//! The emulator checks no signatures: it reads from the credential's scope which service is meant. So four small
-//! requests do here what would otherwise take three more SDK crates and their minutes of compilation. This module is
+//! The emulator checks no signatures: it reads from the credential's scope which service is meant. So a few small
+//! requests do here what would otherwise take five more SDK crates and their minutes of compilation. This module is
 //! for the local stack alone; a real account is deployed to with the SAM CLI.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Attempt as _, Error};
 use crate::http::{Http, Reply, Request};
@@ -59,6 +59,21 @@ impl Control {
             .call("secretsmanager", "POST", "/", &headers, body.as_bytes())
             .await?;
         parsed(action, checked(action, reply)?)
+    }
+
+    /// Reads the log lines in a log group, oldest first, at most so many as the service gives at once.
+    pub(crate) async fn log_lines(&self, group: &str) -> Result<Vec<String>, Error> {
+        const ACTION: &str = "FilterLogEvents";
+        let headers = [
+            ("content-type", "application/x-amz-json-1.1"),
+            ("x-amz-target", "Logs_20140328.FilterLogEvents"),
+        ];
+        let body = json!({ "logGroupName": group }).to_string();
+        let reply = self.call("logs", "POST", "/", &headers, body.as_bytes()).await?;
+        let answer = parsed(ACTION, checked(ACTION, reply)?)?;
+        let events = answer["events"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let lines = events.iter().filter_map(|event| event["message"].as_str());
+        Ok(lines.map(str::to_owned).collect())
     }
 
     /// Reads a Lambda resource, such as `/2015-03-31/functions/NAME/configuration`.

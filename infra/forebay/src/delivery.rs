@@ -45,10 +45,6 @@ impl Headers {
 
     /// All headers of a request with this body, by lower-case name in the alphabet's order.
     pub(crate) fn signed(&self, secret: &WebhookSecret, body: &[u8]) -> Vec<(&'static str, String)> {
-        let signature = match self.signature {
-            Signature::Right => secret.sign(body),
-            Signature::Forged => WebhookSecret::forged(FORGED_SECRET).sign(body),
-        };
         vec![
             ("accept", "*/*".to_owned()),
             ("content-type", self.content_type.to_owned()),
@@ -58,8 +54,16 @@ impl Headers {
             ("x-github-hook-id", self.hook.clone()),
             ("x-github-hook-installation-target-id", REPOSITORY_ID.to_owned()),
             ("x-github-hook-installation-target-type", "repository".to_owned()),
-            ("x-hub-signature-256", signature),
+            ("x-hub-signature-256", self.signature(secret, body)),
         ]
+    }
+
+    /// The signature, made with `secret` or with a forger's.
+    pub(crate) fn signature(&self, secret: &WebhookSecret, body: &[u8]) -> String {
+        match self.signature {
+            Signature::Right => secret.sign(body),
+            Signature::Forged => WebhookSecret::forged(FORGED_SECRET).sign(body),
+        }
     }
 
     /// Posts `body` to the webhook at `url`.

@@ -10,7 +10,7 @@ use crate::bootstrap;
 use crate::control::{Control, REGION, unescape, xml_text, xml_texts};
 use crate::error::{Attempt as _, Error};
 use crate::secret::LOCAL_SECRET;
-use crate::stack::{Function, INTAKE_PATH, Stack, WEBHOOK_FUNCTION};
+use crate::stack::{Function, INTAKE_PATH, Purpose, Stack, WEBHOOK_FUNCTION};
 use crate::template;
 use crate::wait;
 use crate::workspace::Workspace;
@@ -41,18 +41,19 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "x86_64"
 };
 
-/// Deploys the template with these `binaries` and returns where everything is. `emulator` is its process id.
+/// Deploys the template with these `binaries` for `purpose` and returns where everything is. `emulator` is its process id.
 pub(crate) async fn deploy(
     workspace: &Workspace,
     control: &Control,
     endpoint: &str,
     binaries: &BTreeMap<String, PathBuf>,
     emulator: Option<u32>,
+    purpose: Purpose,
 ) -> Result<Stack, Error> {
     upload(control, binaries).await?;
     let template = read_template(workspace)?;
     let template = template::with_code(&template, &|binary| format!("s3://{BUCKET}/{binary}.zip"))?;
-    create(control, &template).await?;
+    create(control, &template, purpose).await?;
     let functions = functions(control).await?;
     let webhook_url = webhook_url(control, endpoint, &functions).await?;
     let stack = Stack {
@@ -87,7 +88,7 @@ async fn upload(control: &Control, binaries: &BTreeMap<String, PathBuf>) -> Resu
 }
 
 /// Makes the stack by a change set: transforms are only allowed there.
-async fn create(control: &Control, template: &str) -> Result<(), Error> {
+async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(), Error> {
     let named = [("StackName", STACK_NAME), ("ChangeSetName", CHANGE_SET)];
     let mut request: Vec<(String, &str)> = named.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let mut set = |name: String, value| request.push((name, value));
@@ -95,7 +96,11 @@ async fn create(control: &Control, template: &str) -> Result<(), Error> {
     set("TemplateBody".to_owned(), template);
     set("Capabilities.member.1".to_owned(), "CAPABILITY_IAM");
     set("Capabilities.member.2".to_owned(), "CAPABILITY_AUTO_EXPAND");
-    for (number, &(name, value)) in (1..).zip(PARAMETERS.iter().chain(&[("Architecture", ARCHITECTURE)])) {
+    let here = [
+        ("Architecture", ARCHITECTURE),
+        ("ApplicationLogLevel", purpose.log_level()),
+    ];
+    for (number, &(name, value)) in (1..).zip(PARAMETERS.iter().chain(&here)) {
         set(format!("Parameters.member.{number}.ParameterKey"), name);
         set(format!("Parameters.member.{number}.ParameterValue"), value);
     }
@@ -177,7 +182,14 @@ async fn functions(control: &Control) -> Result<BTreeMap<String, Function>, Erro
                 .flatten()
                 .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
                 .collect();
-            functions.insert(field("LogicalResourceId"), Function { name, environment });
+            let log_group = configuration["LoggingConfig"]["LogGroup"].as_str();
+            let log_group = log_group.map_or_else(|| format!("/aws/lambda/{name}"), str::to_owned);
+            let function = Function {
+                name,
+                environment,
+                log_group,
+            };
+            functions.insert(field("LogicalResourceId"), function);
         }
     }
     Ok(functions)

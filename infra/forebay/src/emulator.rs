@@ -11,6 +11,7 @@ use crate::child::ChildGroup;
 use crate::control::{DUMMY_KEY, REGION};
 use crate::error::{Attempt as _, Error};
 use crate::http::{Http, Request};
+use crate::stack::Purpose;
 use crate::tools::Tools;
 use crate::wait;
 
@@ -32,8 +33,9 @@ pub(crate) struct Emulator {
 }
 
 impl Emulator {
-    /// Starts the emulator on `port`, or on a free one. `name` tells its files in `state` from another one's.
-    pub(crate) fn start(tools: &Tools, state: &Path, name: &str, port: Option<u16>) -> Result<Self, Error> {
+    /// Starts the emulator on `port`, or on a free one. Its files are in `state`, under the name of its `purpose`.
+    pub(crate) fn start(tools: &Tools, state: &Path, purpose: Purpose, port: Option<u16>) -> Result<Self, Error> {
+        let name = purpose.name();
         let port = port.map_or_else(free_port, Ok)?;
         let endpoint = format!("http://127.0.0.1:{port}");
         let log = state.join(format!("{name}-emulator.log"));
@@ -69,6 +71,8 @@ impl Emulator {
             .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
             .env("AWS_ACCESS_KEY_ID", DUMMY_KEY)
             .env("AWS_SECRET_ACCESS_KEY", DUMMY_KEY)
+            // What Lambda makes of `ApplicationLogLevel`, which the emulator does not read.
+            .env("AWS_LAMBDA_LOG_LEVEL", purpose.log_level())
             .stdout(output)
             .stderr(errors);
         let group = ChildGroup::spawn("the emulator", command, "remove target/forebay/venv and run this again")?;

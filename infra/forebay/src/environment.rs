@@ -1,6 +1,5 @@
 //! `forebay env`: the environment in which `cargo lambda watch` runs the webhook against the local stack.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write as _;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::control::DUMMY_KEY;
+use crate::env_file::{Variables, quoted};
 use crate::error::{Attempt as _, Error};
 use crate::output::Output;
 use crate::secret::LOCAL_SECRET;
@@ -26,7 +26,7 @@ const OWNER_ONLY: u32 = 0o600;
 /// Variables by name, as an environment file or as one JSON object.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-struct Environment(BTreeMap<String, String>);
+struct Environment(Variables);
 
 impl fmt::Display for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,12 +37,6 @@ impl fmt::Display for Environment {
             .collect();
         f.write_str(&lines.join("\n"))
     }
-}
-
-/// `value` as one word of an environment file: without quotes, what follows a `#` would be a comment.
-fn quoted(value: &str) -> String {
-    let quote = if value.contains('\'') { '"' } else { '\'' };
-    format!("{quote}{value}{quote}")
 }
 
 /// Writes the secrets file and prints the environment.
@@ -58,17 +52,20 @@ pub(crate) fn run(output: Output) -> Result<(), Error> {
 fn environment(stack: &Stack, providers: &Path) -> Result<Environment, Error> {
     let mut variables = stack.webhook()?.environment.clone();
     variables.remove(SECRET_ID);
-    variables.extend(
-        [
-            (PROVIDERS_FILE, providers.display().to_string()),
-            ("AWS_ENDPOINT_URL", stack.endpoint.clone()),
-            ("AWS_REGION", stack.region.clone()),
-            ("AWS_ACCESS_KEY_ID", DUMMY_KEY.to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", DUMMY_KEY.to_owned()),
-        ]
-        .map(|(name, value)| (name.to_owned(), value)),
-    );
+    variables.insert(PROVIDERS_FILE.to_owned(), providers.display().to_string());
+    variables.extend(platform(stack));
     Ok(Environment(variables))
+}
+
+/// What the platform adds to a function's environment.
+pub(crate) fn platform(stack: &Stack) -> [(String, String); 4] {
+    [
+        ("AWS_ENDPOINT_URL", stack.endpoint.as_str()),
+        ("AWS_REGION", stack.region.as_str()),
+        ("AWS_ACCESS_KEY_ID", DUMMY_KEY),
+        ("AWS_SECRET_ACCESS_KEY", DUMMY_KEY),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 /// Writes the local secret in the form of the secret document.
@@ -90,6 +87,8 @@ fn write_providers(path: &PathBuf) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use crate::stack::{Function, WEBHOOK_FUNCTION};
 
     use super::*;
@@ -112,6 +111,7 @@ mod tests {
                     Function {
                         name: "f".to_owned(),
                         environment: deployed.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+                        log_group: "/aws/lambda/f".to_owned(),
                     },
                 )]),
             },

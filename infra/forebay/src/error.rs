@@ -26,6 +26,14 @@ impl Error {
         }
     }
 
+    /// A failure with its cause.
+    pub(crate) fn because(attempted: impl Into<String>, remedy: impl Into<String>, cause: impl Into<Cause>) -> Self {
+        Self {
+            source: Some(cause.into()),
+            ..Self::new(attempted, remedy)
+        }
+    }
+
     /// What to do about it.
     pub(crate) fn remedy(&self) -> &str {
         &self.remedy
@@ -60,11 +68,7 @@ pub(crate) trait Attempt<T> {
 
 impl<T, E: Into<Cause>> Attempt<T> for Result<T, E> {
     fn attempting(self, attempted: impl FnOnce() -> String, remedy: &str) -> Result<T, Error> {
-        self.map_err(|cause| Error {
-            attempted: attempted(),
-            remedy: remedy.to_owned(),
-            source: Some(cause.into()),
-        })
+        self.map_err(|cause| Error::because(attempted(), remedy, cause))
     }
 }
 

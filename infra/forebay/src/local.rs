@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
@@ -14,10 +15,10 @@ use crate::emulator::Emulator;
 use crate::error::Error;
 use crate::http::{Http, Request};
 use crate::output::Output;
-use crate::stack::{Stack, StackFile};
+use crate::stack::{Purpose, Stack, StackFile};
 use crate::template;
 use crate::tools::{CARGO_LAMBDA, EMULATOR, Tools};
-use crate::wait::{Ended, Interrupts};
+use crate::wait::{Ended, INTERRUPTED, Interrupts};
 use crate::workspace::Workspace;
 
 /// How a local stack is brought up.
@@ -32,16 +33,18 @@ pub(crate) struct StackArgs {
 }
 
 /// Brings the local stack up, says where everything is, and keeps it up until the user ends it.
-pub(crate) async fn run(args: &StackArgs, output: Output) -> Result<(), Error> {
+pub(crate) async fn run(args: &StackArgs, output: Output) -> Result<ExitCode, Error> {
     let workspace = Workspace::find()?;
     refuse_a_second(&workspace).await?;
     let mut interrupts = Interrupts::listen()?;
     let Ended::Done(watcher) = interrupts.guard(watcher(&workspace, output)).await else {
-        return Ok(());
+        return Ok(ExitCode::from(INTERRUPTED));
     };
     let watcher = watcher?;
+    let mut was_up = false;
     let serve = async |stack: &Stack, log: &Path| {
         let file = StackFile::write(&workspace, stack)?;
+        was_up = true;
         output.result(&Up {
             stack,
             described_in: file.path(),
@@ -51,15 +54,17 @@ pub(crate) async fn run(args: &StackArgs, output: Output) -> Result<(), Error> {
         // Nothing is left to do but to be there, until the user ends it.
         std::future::pending::<Result<(), Error>>().await
     };
-    match with_stack("local", args, &workspace, output, &mut interrupts, serve).await? {
-        Ended::Done(()) | Ended::Interrupted => Ok(()),
+    match with_stack(Purpose::Local, args, &workspace, output, &mut interrupts, serve).await? {
+        // Ctrl-C is how it is meant to end, but not before there was anything to use.
+        Ended::Interrupted if !was_up => Ok(ExitCode::from(INTERRUPTED)),
+        Ended::Done(()) | Ended::Interrupted => Ok(ExitCode::SUCCESS),
     }
 }
 
 /// Runs `body` with a freshly deployed stack and the path of the emulator's log. Whatever comes of it, nothing is left
-/// running afterwards. `name` tells this stack's files from another's.
+/// running afterwards.
 pub(crate) async fn with_stack<T>(
-    name: &str,
+    purpose: Purpose,
     args: &StackArgs,
     workspace: &Workspace,
     output: Output,
@@ -72,11 +77,18 @@ pub(crate) async fn with_stack<T>(
     };
     let (tools, binaries) = prepared?;
     let http = Http::new();
-    let mut emulator = Emulator::start(&tools, &workspace.state()?, name, args.port)?;
+    let mut emulator = Emulator::start(&tools, &workspace.state()?, purpose, args.port)?;
     let used = interrupts.guard(async {
         output.step("start the emulator", emulator.ready(&http)).await?;
         let control = Control::new(http.clone(), emulator.endpoint());
-        let deployment = deploy::deploy(workspace, &control, emulator.endpoint(), &binaries, emulator.id());
+        let deployment = deploy::deploy(
+            workspace,
+            &control,
+            emulator.endpoint(),
+            &binaries,
+            emulator.id(),
+            purpose,
+        );
         let stack = output.step("deploy infra/template.yaml", deployment).await?;
         let log = emulator.log().to_owned();
         tokio::select! {

@@ -11,22 +11,29 @@ use crate::output::{Format, Output};
 mod bootstrap;
 mod child;
 mod cli;
+mod connect;
 mod control;
 mod delivery;
+mod demo;
 mod deploy;
 mod emulator;
+mod env_file;
 mod environment;
 mod error;
 mod http;
+mod inbox;
 mod local;
 mod manifest;
 mod output;
 mod record;
 mod secret;
 mod send;
+mod session;
 mod sign;
 mod stack;
+mod table;
 mod template;
+mod time;
 mod tools;
 mod wait;
 mod workspace;
@@ -55,10 +62,13 @@ fn start(command: Command, output: Output) -> Result<ExitCode, Error> {
 /// Runs one command.
 async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
     match command {
-        Command::Local(args) => local::run(&args, output).await?,
+        Command::Demo(args) => return Box::pin(demo::run(&args, output)).await,
+        Command::Local(args) => return Box::pin(local::run(&args, output)).await,
         Command::Env => environment::run(output)?,
         Command::Sign(args) => sign::run(&args, output)?,
         Command::Send(args) => send::run(&args, output).await?,
+        Command::Session(command) => session::run(&command, output).await?,
+        Command::Inbox(args) => inbox::run(&args, output).await?,
         Command::Record => record::run(output)?,
     }
     Ok(ExitCode::SUCCESS)

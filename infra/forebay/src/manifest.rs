@@ -127,10 +127,36 @@ pub(crate) struct CloseSession {
     pub(crate) shows: String,
 }
 
-/// Who is woken by opening a session.
+impl Step {
+    /// The recorded input or the session that it is about.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Deliver(deliver) => &deliver.recording,
+            Self::OpenSession(open) => &open.session,
+            Self::CloseSession(close) => &close.session,
+        }
+    }
+
+    /// What it shows.
+    pub(crate) fn shows(&self) -> &str {
+        match self {
+            Self::Deliver(deliver) => &deliver.shows,
+            Self::OpenSession(open) => &open.shows,
+            Self::CloseSession(close) => &close.shows,
+        }
+    }
+}
+
+/// What opening a session wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Woken {
+    /// Kinds of the events that had waited.
+    #[serde(default)]
+    pub(crate) events: Vec<String>,
+    /// What the ledger says of them afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ledger: Option<String>,
     /// Inboxes that get a message.
     #[serde(default)]
     pub(crate) inboxes: Vec<String>,

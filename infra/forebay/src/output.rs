@@ -35,12 +35,30 @@ impl Output {
     pub(crate) fn result<T: Display + Serialize>(self, value: &T) -> Result<(), Error> {
         match self.format {
             Format::Text => self.bytes(format!("{value}\n").as_bytes()),
-            Format::Json => {
-                let mut line = serde_json::to_vec(value)
-                    .attempting(|| "write a result as JSON".to_owned(), "report this as a bug")?;
-                line.push(b'\n');
-                self.bytes(&line)
-            }
+            Format::Json => self.json(value),
+        }
+    }
+
+    fn json(self, value: &impl Serialize) -> Result<(), Error> {
+        let mut line =
+            serde_json::to_vec(value).attempting(|| "write a result as JSON".to_owned(), "report this as a bug")?;
+        line.push(b'\n');
+        self.bytes(&line)
+    }
+
+    /// Writes a line that only people need.
+    pub(crate) fn heading(self, line: &str) -> Result<(), Error> {
+        match self.format {
+            Format::Text => self.bytes(format!("{line}\n").as_bytes()),
+            Format::Json => Ok(()),
+        }
+    }
+
+    /// Writes a list: its lines for people, its values one a line for programs.
+    pub(crate) fn list<T: Serialize>(self, values: &[T], lines: impl FnOnce() -> Vec<String>) -> Result<(), Error> {
+        match self.format {
+            Format::Text => lines().iter().try_for_each(|line| self.heading(line)),
+            Format::Json => values.iter().try_for_each(|value| self.json(value)),
         }
     }
 

@@ -15,6 +15,34 @@ pub(crate) const WEBHOOK_FUNCTION: &str = "WebhookFunction";
 /// What the name of an inbox follows in a function's environment.
 pub(crate) const INBOX_PREFIX: &str = "INBOX_";
 
+/// What a local stack is for. It tells one stack's files from another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To work against, until the user ends it.
+    Local,
+    /// To show and to check, once.
+    Demo,
+}
+
+impl Purpose {
+    /// The word in the names of its files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Demo => "demo",
+        }
+    }
+
+    /// Least level that the functions log, in Lambda's words.
+    pub(crate) fn log_level(self) -> &'static str {
+        match self {
+            Self::Local => "INFO",
+            // The demonstration looks for secrets in the logs: the more these say, the more it proves.
+            Self::Demo => "DEBUG",
+        }
+    }
+}
+
 /// A deployed function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Function {
@@ -22,6 +50,8 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Its environment, as the template made it.
     pub(crate) environment: BTreeMap<String, String>,
+    /// Where its logs are.
+    pub(crate) log_group: String,
 }
 
 /// Where everything is. A function's environment names the rest, so nothing is said twice.

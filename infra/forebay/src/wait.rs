@@ -26,6 +26,9 @@ pub(crate) async fn until<T>(
     tokio::time::timeout(bound, asking).await.unwrap_or(Ok(None))
 }
 
+/// The exit code of what Ctrl-C ended before it was done, as shells have it: 128 and the signal's number.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// How a piece of work came to its end.
 #[derive(Debug)]
 pub(crate) enum Ended<T> {

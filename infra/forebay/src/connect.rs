@@ -1,0 +1,147 @@
+//! Where the ledger and the inboxes of a command are, and the configuration by which events are driven there.
+
+use std::path::PathBuf;
+
+use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_sdk_dynamodb::config::Credentials;
+use clap::Args;
+use forebay_aws::clock::System;
+use forebay_aws::config::Config;
+use forebay_aws::dynamodb::DynamoLedger;
+use forebay_aws::sqs::SqsInboxes;
+use forebay_aws::start;
+use forebay_core::drive::Driver;
+use forebay_core::ports::{ErrorKind, LedgerError};
+
+use crate::env_file::{self, Variables};
+use crate::environment;
+use crate::error::{Attempt as _, Error};
+use crate::stack::{Stack, StackFile};
+use crate::workspace::Workspace;
+
+/// Names the ledger. Where it is there, the process's environment is a function's own.
+const TABLE_NAME: &str = "TABLE_NAME";
+const CONFIG_REMEDY: &str = "give the whole environment of the webhook function, as deployed";
+
+/// Which stack is meant.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StackRef {
+    /// File with the environment of the webhook function, as `forebay env` prints it or as one JSON object
+    /// [default: the variables of this process if `TABLE_NAME` is one, else those of the running local stack]
+    ///
+    /// For a stack in an account, save what
+    /// `aws lambda get-function-configuration --function-name NAME --query Environment.Variables` prints.
+    /// Region and credentials come from the AWS variables in the file, else from where the AWS CLI finds them.
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+}
+
+/// A stack's ledger and inboxes, and its configuration.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    /// What the functions are told.
+    pub(crate) config: Config,
+    /// The ledger.
+    pub(crate) ledger: DynamoLedger,
+    /// The inboxes, to send to.
+    pub(crate) inboxes: SqsInboxes,
+    /// SQS, to look into the inboxes.
+    pub(crate) sqs: aws_sdk_sqs::Client,
+}
+
+impl Connected {
+    /// The stack that is meant.
+    pub(crate) async fn find(stack: &StackRef) -> Result<Self, Error> {
+        if let Some(path) = &stack.env_file {
+            return Self::with(env_file::read(path)?).await;
+        }
+        let own = own_variables();
+        if own.contains_key(TABLE_NAME) {
+            return Self::with(own).await;
+        }
+        let local = Workspace::find().and_then(|workspace| StackFile::read(&workspace));
+        let remedy = "start the local stack with `forebay local`, or name another stack's environment with --env-file";
+        Self::to(&local.attempting(|| "find a stack".to_owned(), remedy)?).await
+    }
+
+    /// A local stack.
+    pub(crate) async fn to(stack: &Stack) -> Result<Self, Error> {
+        let mut variables = stack.webhook()?.environment.clone();
+        variables.extend(environment::platform(stack));
+        Self::with(variables).await
+    }
+
+    /// The stack that these variables describe.
+    async fn with(variables: Variables) -> Result<Self, Error> {
+        let sdk = sdk_config(&variables).await;
+        let config = Config::read(variables).attempting(|| "understand the stack".to_owned(), CONFIG_REMEDY)?;
+        let sqs = aws_sdk_sqs::Client::new(&sdk);
+        Ok(Self {
+            ledger: DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
+            inboxes: SqsInboxes::new(sqs.clone(), config.inboxes.clone()),
+            sqs,
+            config,
+        })
+    }
+
+    /// What drives events there, as the functions would.
+    pub(crate) fn driver(&self) -> Driver<'_, DynamoLedger, SqsInboxes, System> {
+        Driver {
+            ledger: &self.ledger,
+            inboxes: &self.inboxes,
+            time: &System,
+            routing: &self.config.routing,
+            limits: &self.config.limits,
+        }
+    }
+
+    /// URL of the inbox called `name`.
+    pub(crate) fn inbox_url(&self, name: &str) -> Result<&str, Error> {
+        self.config.inboxes.get(name).map(String::as_str).ok_or_else(|| {
+            let names: Vec<&str> = self.config.inboxes.keys().map(String::as_str).collect();
+            Error::new(
+                format!("find an inbox called {name}: there are {}", names.join(", ")),
+                "name one of these, or add an agent to the stack's parameter Agents",
+            )
+        })
+    }
+}
+
+/// The process's own environment, as far as it is text.
+fn own_variables() -> Variables {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// The SDK's configuration. What the variables do not say is found in the SDK's usual places.
+async fn sdk_config(variables: &Variables) -> SdkConfig {
+    let given = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
+    let mut loader = aws_config::defaults(BehaviorVersion::latest())
+        .timeout_config(start::timeouts())
+        .retry_config(start::retries());
+    if let Some(endpoint) = given("AWS_ENDPOINT_URL") {
+        loader = loader.endpoint_url(endpoint);
+    }
+    if let Some(region) = given("AWS_REGION") {
+        loader = loader.region(Region::new(region));
+    }
+    if let (Some(id), Some(secret)) = (given("AWS_ACCESS_KEY_ID"), given("AWS_SECRET_ACCESS_KEY")) {
+        let token = given("AWS_SESSION_TOKEN");
+        loader = loader.credentials_provider(Credentials::new(id, secret, token, None, "environment"));
+    }
+    loader.load().await
+}
+
+/// What the ledger answered, or that it gave no answer and what to do.
+pub(crate) fn answered<T>(answer: Result<T, LedgerError>) -> Result<T, Error> {
+    answer.map_err(|error| {
+        let remedy = match error.kind() {
+            ErrorKind::Retry => "check that the stack runs and can be reached, and try again",
+            ErrorKind::Reject => "look at that row by its key: it is not what this version writes",
+            ErrorKind::Fix => "check the table's name, the region, and what the credentials allow",
+            ErrorKind::Bug => "report this as a bug",
+        };
+        Error::because("use the ledger", remedy, error)
+    })
+}
