@@ -4,9 +4,11 @@ use clap::{Parser, Subcommand};
 
 use crate::demo::DemoArgs;
 use crate::inbox::InboxArgs;
+use crate::listing::ListingArgs;
 use crate::local::StackArgs;
 use crate::send::SendArgs;
 use crate::session::SessionCommand;
+use crate::show::ShowArgs;
 use crate::sign::SignArgs;
 
 /// The operator's command of Forebay: a local stack, a demonstration, and a look into the ledger.
@@ -43,6 +45,15 @@ pub(crate) enum Command {
     /// of that message's group (one issue or pull request) is hidden. Every look counts as a receive, and after
     /// `InboxReceivesMax` receives (10 unless the stack says otherwise) a message moves to the dead letters.
     Inbox(InboxArgs),
+    /// List what was delivered, the newest first
+    ///
+    /// A delivery that means an event is listed by it, if it was the first to tell of it. One that means none has neither
+    /// a kind nor a repository, and is left out where one is asked for.
+    Deliveries(ListingArgs),
+    /// List what happened, the newest first
+    Events(ListingArgs),
+    /// Show everything that is known of a delivery or an event, or its body
+    Show(ShowArgs),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
     Record,

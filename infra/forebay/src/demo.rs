@@ -38,7 +38,15 @@ pub(crate) async fn run(args: &DemoArgs, output: Output) -> Result<ExitCode, Err
     let manifest = Manifest::read(&workspace.events())?;
     let mut interrupts = Interrupts::listen()?;
     let show = async |stack: &Stack, log: &Path| show(&workspace, &manifest, stack, log, output).await;
-    match with_stack(Purpose::Demo, &args.stack, &workspace, output, &mut interrupts, show).await? {
+    let shown = Box::pin(with_stack(
+        Purpose::Demo,
+        &args.stack,
+        &workspace,
+        output,
+        &mut interrupts,
+        show,
+    ));
+    match shown.await? {
         Ended::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
         Ended::Done(summary) if summary.is_as_expected() => Ok(ExitCode::SUCCESS),
         Ended::Done(summary) => Err(Error::new(

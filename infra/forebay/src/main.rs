@@ -22,6 +22,7 @@ mod environment;
 mod error;
 mod http;
 mod inbox;
+mod listing;
 mod local;
 mod manifest;
 mod output;
@@ -29,18 +30,21 @@ mod record;
 mod secret;
 mod send;
 mod session;
+mod show;
 mod sign;
 mod stack;
 mod table;
 mod template;
 mod time;
 mod tools;
+mod view;
 mod wait;
 mod workspace;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(if cli.json { Format::Json } else { Format::Text });
+    output::hear_warnings();
     match start(cli.command, output) {
         Ok(code) => code,
         Err(error) => {
@@ -69,6 +73,9 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Send(args) => send::run(&args, output).await?,
         Command::Session(command) => session::run(&command, output).await?,
         Command::Inbox(args) => inbox::run(&args, output).await?,
+        Command::Deliveries(args) => listing::deliveries(&args, output).await?,
+        Command::Events(args) => listing::events(&args, output).await?,
+        Command::Show(args) => show::run(&args, output).await?,
         Command::Record => record::run(output)?,
     }
     Ok(ExitCode::SUCCESS)

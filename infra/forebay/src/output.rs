@@ -19,6 +19,17 @@ pub(crate) enum Format {
     Json,
 }
 
+/// Lets the libraries' warnings out on standard error: a row that a listing had to skip must not go unseen.
+pub(crate) fn hear_warnings() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .init();
+}
+
 /// Where a command's words go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {

@@ -1,15 +1,12 @@
 //! `forebay session`: what agents say they work on.
 
-use std::fmt;
-
 use clap::{Args, Subcommand};
 use forebay_aws::clock::System;
-use forebay_core::drive::Driven;
-use forebay_core::event::{EventId, Repository};
+use forebay_core::drive::{Driven, WOKEN_MAX};
+use forebay_core::event::Repository;
 use forebay_core::ports::{Ledger as _, LedgerError, TimeAndChance as _};
 use forebay_core::session::{AgentName, Opened, OwnerKey, Phase, Session, SessionId};
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
 
 use crate::connect::{Connected, StackRef, answered};
 use crate::error::Error;
@@ -17,8 +14,14 @@ use crate::output::Output;
 use crate::table;
 use crate::time::Time;
 
+mod view;
+
+use view::{Closed, Live, SessionView, Woken};
+
 /// Most sessions that are listed.
 const LISTED_MAX: usize = 1_000;
+/// Most times that what waits for one branch or pull request is looked for.
+const WAKE_ROUNDS_MAX: usize = 40;
 /// Longest time for which a session is opened, in hours; it can be prolonged.
 const HOURS_MAX: i64 = 31 * 24;
 
@@ -145,14 +148,39 @@ pub(crate) async fn open(connected: &Connected, wish: Wish<'_>) -> Result<Live, 
     };
     let mut woken = Vec::new();
     for key in &owned {
-        let driven = answered(connected.driver().wake(key).await)?;
-        woken.extend(driven.into_iter().map(|(event, driven)| Woken::new(&event, driven)));
+        let driven = wake(connected, key).await.map_err(|error| {
+            let attempted = format!("deliver what waited for {key}, though session {} is open", session.id);
+            Error::because(
+                attempted,
+                "open it again with the same --id, or wait: it is due by itself",
+                error,
+            )
+        })?;
+        woken.extend(driven);
     }
     Ok(Live {
         session: SessionView::of(&session),
         owns: owned.iter().map(OwnerKey::to_string).collect(),
         woken,
     })
+}
+
+/// Drives what waits for `key`: all of it, as far as the bound allows. The rest is due by itself.
+async fn wake(connected: &Connected, key: &OwnerKey) -> Result<Vec<Woken>, LedgerError> {
+    let mut woken = Vec::new();
+    for _ in 0..WAKE_ROUNDS_MAX {
+        let driven = connected.driver().wake(key).await?;
+        // The index may still list what was settled just now: a round that settles nothing is the last one.
+        let is_last = driven.len() < WOKEN_MAX
+            || driven
+                .iter()
+                .all(|(_, driven)| !matches!(driven, Ok(Driven::Settled { .. })));
+        woken.extend(driven.into_iter().map(|(event, driven)| Woken::new(&event, driven)));
+        if is_last {
+            break;
+        }
+    }
+    Ok(woken)
 }
 
 /// The session that is wished for, if its words are well-formed.
@@ -210,127 +238,14 @@ async fn list(connected: &Connected, output: Output) -> Result<(), Error> {
     let sessions = answered(connected.ledger.sessions(LISTED_MAX).await)?;
     let now = System.now();
     let views: Vec<SessionView> = sessions.iter().map(SessionView::of).collect();
+    if views.is_empty() {
+        output.note("no session is open");
+    }
+    if views.is_empty() {
+        output.note("no session is open");
+    }
     output.list(&views, || {
         let rows: Vec<[String; 5]> = views.iter().map(|view| view.row(now)).collect();
         table::lines(["session", "agent", "repository", "owns", "until"], &rows)
     })
-}
-
-/// A session as it is shown.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct SessionView {
-    session: String,
-    agent: String,
-    repository: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    branch: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pull: Option<u64>,
-    phase: &'static str,
-    opened_at: Time,
-    live_until: Time,
-}
-
-impl SessionView {
-    fn of(session: &Session) -> Self {
-        Self {
-            session: session.id.to_string(),
-            agent: session.agent.to_string(),
-            repository: session.repository.as_str().to_owned(),
-            branch: session.branch.clone(),
-            pull: session.pull,
-            phase: session.phase.as_str(),
-            opened_at: Time(session.opened_at),
-            live_until: Time(session.live_until),
-        }
-    }
-
-    /// As a row of the list.
-    fn row(&self, now: Timestamp) -> [String; 5] {
-        let branch = self.branch.clone();
-        let pull = self.pull.map(|number| format!("#{number}"));
-        let owns: Vec<String> = branch.into_iter().chain(pull).collect();
-        let lapsed = if self.live_until.0 <= now { " (lapsed)" } else { "" };
-        [
-            self.session.clone(),
-            self.agent.clone(),
-            self.repository.clone(),
-            owns.join(", "),
-            format!("{}{lapsed}", self.live_until),
-        ]
-    }
-}
-
-/// A session that has just been opened.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Live {
-    #[serde(flatten)]
-    session: SessionView,
-    owns: Vec<String>,
-    /// What had waited for it.
-    pub(crate) woken: Vec<Woken>,
-}
-
-impl fmt::Display for Live {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SessionView {
-            session,
-            agent,
-            live_until,
-            ..
-        } = &self.session;
-        write!(f, "session {session} of {agent} is open until {live_until}")?;
-        for key in &self.owns {
-            write!(f, "\n  owns {key}")?;
-        }
-        for woken in &self.woken {
-            write!(f, "\n  {woken}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A session that has just been closed.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-struct Closed(SessionView);
-
-impl fmt::Display for Closed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "session {} of {} is closed", self.0.session, self.0.agent)
-    }
-}
-
-/// What came of an event that had waited.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Woken {
-    /// The event.
-    pub(crate) event: String,
-    came: String,
-    inboxes: Vec<String>,
-}
-
-impl Woken {
-    fn new(event: &EventId, driven: Result<Driven, LedgerError>) -> Self {
-        let (came, inboxes) = match driven {
-            Ok(Driven::Settled { reason, sent_to, .. }) => (reason.to_string(), sent_to.into_iter().collect()),
-            Ok(Driven::Lost(refused)) => (format!("left alone: {refused}"), Vec::new()),
-            Err(error) => (format!("due again later: {error}"), Vec::new()),
-        };
-        Self {
-            event: event.to_string(),
-            came,
-            inboxes,
-        }
-    }
-}
-
-impl fmt::Display for Woken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} had waited: {}", self.event, self.came)?;
-        if !self.inboxes.is_empty() {
-            write!(f, " to {}", self.inboxes.join(", "))?;
-        }
-        Ok(())
-    }
 }

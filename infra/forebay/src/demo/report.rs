@@ -230,3 +230,89 @@ impl fmt::Display for Summary {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::manifest::Manifest;
+
+    /// Widest table that an ordinary terminal shows without breaking its lines.
+    const TERMINAL_COLUMNS: usize = 120;
+
+    fn demo() -> Vec<Step> {
+        let events = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../events");
+        Manifest::read(&events).unwrap().demo
+    }
+
+    fn played(step: &Step, differences: &[&str]) -> Played {
+        Played {
+            step: 1,
+            name: step.name().to_owned(),
+            came: Came::expected(step),
+            shows: step.shows().to_owned(),
+            differences: differences.iter().map(|&difference| difference.to_owned()).collect(),
+        }
+    }
+
+    fn refused() -> Step {
+        demo()
+            .into_iter()
+            .find(|step| step.name() == "pull_request_forged")
+            .unwrap()
+    }
+
+    #[test]
+    fn the_table_fits_a_terminal() {
+        let demo = demo();
+        let layout = Layout::of(&demo);
+        let rows = demo.iter().map(|step| layout.row(&played(step, &[])).to_string());
+        for line in rows.chain([layout.head()]) {
+            assert!(line.chars().count() <= TERMINAL_COLUMNS, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_what_was_answered_and_what_came_of_it() {
+        let step = refused();
+        let layout = Layout::of(std::slice::from_ref(&step));
+        assert_eq!(
+            layout.row(&played(&step, &["status: 202, expected 401"])).to_string(),
+            "✗ pull_request_forged  401 refused  –       –       –      forged: refused, and no trace\n    \
+             status: 202, expected 401"
+        );
+    }
+
+    #[test]
+    fn programs_get_one_object_with_all_of_it() {
+        let step = refused();
+        let layout = Layout::of(std::slice::from_ref(&step));
+        let row = serde_json::to_value(layout.row(&played(&step, &[]))).unwrap();
+        assert_eq!(
+            row,
+            serde_json::json!({
+                "step": 1, "name": "pull_request_forged", "did": "delivered", "status": 401, "outcome": "refused",
+                "refusal": "bad_signature", "events": [], "inboxes": [], "shows": "forged: refused, and no trace",
+                "differences": [],
+            })
+        );
+    }
+
+    #[test]
+    fn one_difference_or_one_problem_spoils_the_whole() {
+        let step = refused();
+        let mut summary = Summary::default();
+        summary.add(&played(&step, &[]));
+        assert!(summary.is_as_expected());
+        summary
+            .logs
+            .problems
+            .push("log line 1 contains the webhook secret".to_owned());
+        assert!(!summary.is_as_expected());
+        summary.logs = Logs::default();
+        summary.add(&played(&step, &["status: 202, expected 401"]));
+        assert_eq!(summary.verdict(), "1 of 2 steps as expected");
+        assert!(!summary.is_as_expected());
+    }
+}
