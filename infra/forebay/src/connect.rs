@@ -73,8 +73,8 @@ impl Connected {
 
     /// The stack that these variables describe.
     async fn with(variables: Variables) -> Result<Self, Error> {
+        let config = Config::read(variables.clone()).attempting(|| "understand the stack".to_owned(), CONFIG_REMEDY)?;
         let sdk = sdk_config(&variables).await;
-        let config = Config::read(variables).attempting(|| "understand the stack".to_owned(), CONFIG_REMEDY)?;
         let sqs = aws_sdk_sqs::Client::new(&sdk);
         Ok(Self {
             ledger: DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),

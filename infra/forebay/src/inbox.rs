@@ -199,3 +199,34 @@ fn received(message: &Message) -> Received {
         message: serde_json::from_str(body).unwrap_or_else(|_not_json| body.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(body: &str) -> Message {
+        Message::builder()
+            .body(body)
+            .attributes(MessageSystemAttributeName::MessageGroupId, "acme/app#12")
+            .attributes(MessageSystemAttributeName::ApproximateReceiveCount, "2")
+            .attributes(MessageSystemAttributeName::SentTimestamp, "1794846600123")
+            .build()
+    }
+
+    #[test]
+    fn an_event_reads_as_its_text_with_what_its_consumer_needs() {
+        let body =
+            r#"{"id":"github/comment/7","data":{"inbox":"builder","token":3,"text":"comment acme/app#12\nhttps://x"}}"#;
+        assert_eq!(
+            received(&message(body)).to_string(),
+            "comment acme/app#12\n  https://x\n  sent 2026-11-16T16:30:00Z · token 3 · received 2× · github/comment/7"
+        );
+    }
+
+    #[test]
+    fn what_is_no_event_is_shown_as_it_came() {
+        let received = received(&message("hello"));
+        assert!(received.event().is_none());
+        assert!(received.to_string().ends_with("\"hello\""), "{received}");
+    }
+}

@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 use tokio::time::Instant;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 use crate::error::{Attempt as _, Error};
 
@@ -19,15 +22,16 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Lets the libraries' warnings out on standard error: a row that a listing had to skip must not go unseen.
+/// Lets our own libraries' warnings out on standard error: a row that a listing had to skip must not go unseen. The SDK's
+/// failures reach the user as errors, and its warnings repeat whole requests.
 pub(crate) fn hear_warnings() {
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
+    let ours = Targets::new().with_targets(["forebay_aws", "forebay_core"].map(|name| (name, Level::WARN)));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(false)
-        .without_time()
         .with_target(false)
-        .init();
+        .without_time();
+    tracing_subscriber::registry().with(lines.with_filter(ours)).init();
 }
 
 /// Where a command's words go.

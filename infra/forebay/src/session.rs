@@ -249,3 +249,67 @@ async fn list(connected: &Connected, output: Output) -> Result<(), Error> {
         table::lines(["session", "agent", "repository", "owns", "until"], &rows)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WISH: Wish<'_> = Wish {
+        id: Some("fix-overflow"),
+        agent: "builder",
+        repository: "acme/app",
+        branch: Some("fix/overflow"),
+        pull: None,
+        hours: 2,
+    };
+
+    #[test]
+    fn a_session_lives_as_long_as_is_wished() {
+        let session = session(WISH, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(session.live_until.as_second(), 7_200);
+        assert_eq!(session.id.as_str(), "fix-overflow");
+        let repository = Repository::new("acme/app").unwrap();
+        assert_eq!(session.keys(), [OwnerKey::branch(&repository, "fix/overflow")]);
+    }
+
+    #[test]
+    fn a_session_without_an_id_gets_one_that_names_its_agent() {
+        let new = || session(Wish { id: None, ..WISH }, Timestamp::UNIX_EPOCH).unwrap().id;
+        assert!(new().as_str().starts_with("builder-"));
+        assert_ne!(new(), new());
+    }
+
+    #[test]
+    fn each_malformed_word_is_named_with_the_right_form() {
+        #[track_caller]
+        fn check(wish: Wish<'_>, named: &str, form: &str) {
+            let error = session(wish, Timestamp::UNIX_EPOCH).expect_err("malformed");
+            assert!(error.to_string().contains(named), "{error}");
+            assert!(error.remedy().contains(form), "{}", error.remedy());
+        }
+        check(
+            Wish {
+                agent: "Builder",
+                ..WISH
+            },
+            "the agent `Builder`",
+            "lower-case",
+        );
+        check(
+            Wish {
+                repository: "app",
+                ..WISH
+            },
+            "the repository `app`",
+            "owner/name",
+        );
+        check(
+            Wish {
+                id: Some("a/b"),
+                ..WISH
+            },
+            "the id `a/b`",
+            "128",
+        );
+    }
+}
