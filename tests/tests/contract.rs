@@ -980,7 +980,7 @@ async fn hostile_and_over_long_names_fit_their_keys(engine: impl Engine) {
             "{name:?}"
         );
         let pull = number as u64 + 1;
-        ledger.learn(&repository(), name, pull).await.unwrap();
+        ledger.learn(&repository(), name, pull, at(0)).await.unwrap();
         let session = session(&format!("s{number}"), Some(name), None);
         let opened = ledger.open_session(&session, at(2)).await.unwrap();
         assert_eq!(
@@ -1120,17 +1120,17 @@ async fn pointers_are_read_together_and_asking_twice_is_asking_once(engine: impl
 
 async fn learning_a_pull_request_adds_to_what_is_known(engine: impl Engine) {
     let ledger = engine.ledger();
-    let first = ledger.learn(&repository(), "fix", 12).await.unwrap();
+    let first = ledger.learn(&repository(), "fix", 12, at(0)).await.unwrap();
     assert_eq!((first.owner, first.pulls), (None, BTreeSet::from([12])));
     open(&*ledger, &session("s1", Some("fix"), None), at(0)).await;
-    let second = ledger.learn(&repository(), "fix", 7).await.unwrap();
+    let second = ledger.learn(&repository(), "fix", 7, at(0)).await.unwrap();
     let expected = Pointer {
         owner: Some(session("s1", None, None).owner()),
         pulls: BTreeSet::from([7, 12]),
     };
     assert_eq!(second, expected);
     assert_eq!(
-        ledger.learn(&repository(), "fix", 7).await.unwrap(),
+        ledger.learn(&repository(), "fix", 7, at(0)).await.unwrap(),
         expected,
         "known already"
     );
@@ -1201,7 +1201,7 @@ async fn opening_again_prolongs_a_session(engine: impl Engine) {
 async fn a_session_that_moves_gives_up_what_it_no_longer_names(engine: impl Engine) {
     // Else a branch stays pointed to a session that closes elsewhere, and its events go to nobody who listens.
     let ledger = engine.ledger();
-    ledger.learn(&repository(), "one", 5).await.unwrap();
+    ledger.learn(&repository(), "one", 5, at(0)).await.unwrap();
     open(&*ledger, &session("s1", Some("one"), Some(12)), at(0)).await;
     let moved = session("s1", Some("two"), Some(12));
     assert_eq!(
@@ -1240,7 +1240,7 @@ async fn a_lapsed_session_frees_what_it_owned_without_closing(engine: impl Engin
 async fn a_session_for_a_branch_gets_the_pull_requests_that_were_learnt(engine: impl Engine) {
     let ledger = engine.ledger();
     for number in [12, 5, 7] {
-        ledger.learn(&repository(), "fix", number).await.unwrap();
+        ledger.learn(&repository(), "fix", number, at(0)).await.unwrap();
     }
     open(&*ledger, &session("s0", None, Some(7)), at(0)).await;
     let opened = open(&*ledger, &session("s1", Some("fix"), Some(12)), at(0)).await;
@@ -1252,12 +1252,12 @@ async fn a_session_for_a_branch_gets_the_pull_requests_that_were_learnt(engine: 
 async fn closing_frees_what_the_session_owns_and_nothing_else(engine: impl Engine) {
     let ledger = engine.ledger();
     for number in [5, 7] {
-        ledger.learn(&repository(), "fix", number).await.unwrap();
+        ledger.learn(&repository(), "fix", number, at(0)).await.unwrap();
     }
     open(&*ledger, &session("s0", None, Some(7)), at(0)).await;
     open(&*ledger, &session("s1", Some("fix"), Some(12)), at(0)).await;
     // A payload names another pull request of the branch while the session lives.
-    let pointer = ledger.learn(&repository(), "fix", 9).await.unwrap();
+    let pointer = ledger.learn(&repository(), "fix", 9, at(0)).await.unwrap();
     assert!(ledger.own(&pull(9), &pointer.owner.unwrap(), at(1)).await.unwrap());
     let closed = ledger.close_session(&id("s1"), at(86_400)).await.unwrap().unwrap();
     assert!(!closed.phase.is_live());
@@ -1265,7 +1265,7 @@ async fn closing_frees_what_the_session_owns_and_nothing_else(engine: impl Engin
         assert_eq!(owner_of(&*ledger, &key, at(2)).await, None, "{key}");
     }
     assert_eq!(owner_of(&*ledger, &pull(7), at(2)).await.as_deref(), Some("s0"));
-    let pulls = ledger.learn(&repository(), "fix", 5).await.unwrap().pulls;
+    let pulls = ledger.learn(&repository(), "fix", 5, at(0)).await.unwrap().pulls;
     assert_eq!(
         pulls,
         BTreeSet::from([5, 7, 9]),

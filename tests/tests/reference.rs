@@ -310,8 +310,12 @@ impl World {
 
     /// As the webhook does it: what is learnt of an owned branch is pointed to its owner.
     async fn learn(&self, branch: &str, number: u64) -> Checked {
-        let memory = self.memory.learn(&repository(), branch, number).await;
-        let dynamodb = self.embedded.ledger().learn(&repository(), branch, number).await;
+        let memory = self.memory.learn(&repository(), branch, number, self.now).await;
+        let dynamodb = self
+            .embedded
+            .ledger()
+            .learn(&repository(), branch, number, self.now)
+            .await;
         let pointer = same("learn", memory, dynamodb)?;
         let Some(owner) = pointer.owner.filter(|owner| self.now < owner.live_until) else {
             return Ok(());

@@ -360,7 +360,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         let pull_key = OwnerKey::pull(repository, *pull);
         let pointer = match known.0.get(&branch_key) {
             Some(pointer) if pointer.pulls.contains(pull) => pointer.clone(),
-            Some(_) | None => self.ledger.learn(repository, branch, *pull).await?,
+            Some(_) | None => self.ledger.learn(repository, branch, *pull, self.time.now()).await?,
         };
         let now = self.time.now();
         let Some(owner) = pointer.owner.filter(|owner| now < owner.live_until) else {

@@ -383,8 +383,14 @@ impl Ledger for DynamoLedger {
         self.read_pointers(keys).await
     }
 
-    async fn learn(&self, repository: &Repository, branch: &str, pull: u64) -> Result<Pointer, LedgerError> {
-        self.learn_pull(&OwnerKey::branch(repository, branch), pull).await
+    async fn learn(
+        &self,
+        repository: &Repository,
+        branch: &str,
+        pull: u64,
+        now: Timestamp,
+    ) -> Result<Pointer, LedgerError> {
+        self.learn_pull(&OwnerKey::branch(repository, branch), pull, now).await
     }
 
     async fn own(&self, key: &OwnerKey, owner: &Owner, now: Timestamp) -> Result<bool, LedgerError> {

@@ -108,10 +108,11 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     pub async fn claim_and_drive(&self, event: &EventId, cause: Cause) -> Result<Driven, LedgerError> {
         match self.claim(event, cause).await? {
             Claimed::Lost(refused) => Ok(Driven::Lost(refused)),
-            Claimed::Won { row, lease } => {
-                let pointers = self.ledger.pointers(&pointer_keys(&row.event)).await?;
-                self.drive(&row, lease, &pointers).await
-            }
+            Claimed::Won { row, lease } => match self.ledger.pointers(&pointer_keys(&row.event)).await {
+                Ok(pointers) => self.drive(&row, lease, &pointers).await,
+                // Trouble of the surroundings: it must not count as a failure when the lease lapses.
+                Err(_) => self.postpone(&row, lease).await,
+            },
         }
     }
 

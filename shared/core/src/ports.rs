@@ -191,6 +191,7 @@ pub trait Ledger: Send + Sync {
         repository: &Repository,
         branch: &str,
         pull: u64,
+        now: Timestamp,
     ) -> impl Future<Output = Result<Pointer, LedgerError>> + Send;
 
     /// Points `key` to `owner` unless another live session owns it. Says whether it points there now.

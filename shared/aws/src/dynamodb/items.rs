@@ -586,7 +586,7 @@ pub(crate) fn read_pointer(item: &Item) -> Result<(OwnerKey, Pointer), Unreadabl
 }
 
 /// A session's row.
-pub(crate) fn session_item(session: &Session) -> Item {
+pub(crate) fn session_item(session: &Session, expires_at: Timestamp) -> Item {
     let mut row = Row(row_key(session_pk(&session.id)));
     row.put(name::FORMAT, number(FORMAT));
     row.put(name::AGENT, text(session.agent.as_str()));
@@ -596,6 +596,7 @@ pub(crate) fn session_item(session: &Session) -> Item {
     row.put(name::PHASE, text(session.phase.as_str()));
     row.put("opened_at", millis(session.opened_at));
     row.put(name::LIVE_UNTIL, millis(session.live_until));
+    row.put(name::EXPIRES_AT, seconds(expires_at));
     row.put(name::RECENT_SHARD, text(SESSIONS_SHARD));
     row.put(name::RECENT_AT, millis(session.opened_at));
     row.0

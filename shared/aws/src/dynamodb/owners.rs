@@ -9,15 +9,24 @@ use aws_sdk_dynamodb::types::{
 };
 use forebay_core::ports::{ErrorClass, LedgerError};
 use forebay_core::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::items::{self, millis, name, number, pointer_pk, row_key, seconds, session_pk, text};
 use super::{DynamoLedger, failed_condition, unreadable_row};
 use crate::fault::{class_of_code, ledger_error};
 
 /// Takes a pointer that is free, lapsed, or ours.
-const TAKE: &str = "SET #v = :format, #session = :session, #agent = :agent, #live_until = :until";
+const TAKE: &str =
+    "SET #v = :format, #session = :session, #agent = :agent, #live_until = :until, #expires_at = :expires_at";
 const TAKEABLE: &str = "attribute_not_exists(#session) OR #session = :session OR #live_until <= :now";
+
+/// How long a pointer or a session stays after the last that was heard of it. A payload that names the branch again
+/// brings it back; what it knew is then known anew.
+const POINTER_KEPT: SignedDuration = SignedDuration::from_hours(180 * 24);
+
+fn kept_until(last: Timestamp) -> Timestamp {
+    last.saturating_add(POINTER_KEPT).unwrap_or(Timestamp::MAX)
+}
 
 impl DynamoLedger {
     pub(super) async fn read_pointers(&self, keys: &[OwnerKey]) -> Result<Pointers, LedgerError> {
@@ -37,13 +46,20 @@ impl DynamoLedger {
         Ok(pointers)
     }
 
-    pub(super) async fn learn_pull(&self, branch: &OwnerKey, pull: u64) -> Result<Pointer, LedgerError> {
+    pub(super) async fn learn_pull(
+        &self,
+        branch: &OwnerKey,
+        pull: u64,
+        now: Timestamp,
+    ) -> Result<Pointer, LedgerError> {
         const ATTEMPTED: &str = "remember a pull request of";
         let sent = self
             .update(pointer_pk(branch))
-            .update_expression("SET #v = :format ADD #pulls :pull")
+            .update_expression("SET #v = :format, #expires_at = :expires_at ADD #pulls :pull")
             .expression_attribute_names("#v", name::FORMAT)
             .expression_attribute_names("#pulls", name::PULLS)
+            .expression_attribute_names("#expires_at", name::EXPIRES_AT)
+            .expression_attribute_values(":expires_at", seconds(kept_until(now)))
             .expression_attribute_values(":format", number(items::FORMAT))
             .expression_attribute_values(":pull", AttributeValue::Ns(vec![pull.to_string()]))
             .return_values(ReturnValue::AllNew)
@@ -75,7 +91,7 @@ impl DynamoLedger {
         let before = self.read_session(ATTEMPTED, &session.id).await?;
         let put = Put::builder()
             .table_name(&self.table)
-            .set_item(Some(items::session_item(session)))
+            .set_item(Some(items::session_item(session, kept_until(session.live_until))))
             .build();
         let put = TransactWriteItem::builder().put(put.map_err(invalid)?).build();
         let mut request = self.client.transact_write_items().transact_items(put);
@@ -221,14 +237,21 @@ impl DynamoLedger {
     }
 }
 
-const OWNER_NAMES: [&str; 4] = [name::FORMAT, name::SESSION, name::AGENT, name::LIVE_UNTIL];
+const OWNER_NAMES: [&str; 5] = [
+    name::FORMAT,
+    name::SESSION,
+    name::AGENT,
+    name::LIVE_UNTIL,
+    name::EXPIRES_AT,
+];
 
-fn owner_values(owner: &Owner, now: Timestamp) -> [(String, AttributeValue); 5] {
+fn owner_values(owner: &Owner, now: Timestamp) -> [(String, AttributeValue); 6] {
     [
         (":format".to_owned(), number(items::FORMAT)),
         (":session".to_owned(), text(owner.session.as_str())),
         (":agent".to_owned(), text(owner.agent.as_str())),
         (":until".to_owned(), millis(owner.live_until)),
+        (":expires_at".to_owned(), seconds(kept_until(owner.live_until))),
         (":now".to_owned(), millis(now)),
     ]
 }

@@ -350,7 +350,12 @@ fn a_comment_that_nobody_owns_is_parked_and_woken_by_an_opening_session() {
 fn a_session_for_a_branch_wakes_what_waits_for_its_pull_request() {
     let world = World::new("");
     world.take_in(comment());
-    block_on(world.ledger.learn(&repository("acme/app"), "fix", 12)).unwrap();
+    block_on(
+        world
+            .ledger
+            .learn(&repository("acme/app"), "fix", 12, Timestamp::UNIX_EPOCH),
+    )
+    .unwrap();
     let woken = world.open(&session("s1", "reviewer", Some("fix"), None));
     assert_eq!(woken, [comment().id]);
 }

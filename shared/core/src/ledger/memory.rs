@@ -272,7 +272,13 @@ impl Ledger for MemoryLedger {
         Ok(Pointers(found.collect()))
     }
 
-    async fn learn(&self, repository: &Repository, branch: &str, pull: u64) -> Result<Pointer, LedgerError> {
+    async fn learn(
+        &self,
+        repository: &Repository,
+        branch: &str,
+        pull: u64,
+        _now: Timestamp,
+    ) -> Result<Pointer, LedgerError> {
         let mut tables = self.tables();
         let pointer = tables.pointers.entry(OwnerKey::branch(repository, branch)).or_default();
         pointer.pulls.insert(pull);

@@ -329,7 +329,7 @@ fn opening_a_session_again_prolongs_it() {
 fn a_branch_brings_the_pull_requests_that_its_pointer_knows_and_names_each_once() {
     let ledger = MemoryLedger::new();
     for number in [12, 5, 7] {
-        block_on(ledger.learn(&repository("Acme/App"), "fix", number)).unwrap();
+        block_on(ledger.learn(&repository("Acme/App"), "fix", number, Timestamp::UNIX_EPOCH)).unwrap();
     }
     let taken = session("s0", "builder", None, Some(7));
     open(&ledger, &taken, at(0));
