@@ -50,6 +50,9 @@ pub enum SecretSource {
     File(PathBuf),
 }
 
+/// Bits in front of an IPv4 address that is mapped into IPv6.
+const MAPPED_BITS: u32 = 96;
+
 /// A range of addresses, such as `192.30.252.0/22`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
@@ -63,8 +66,16 @@ impl AddressRange {
     pub fn parse(text: &str) -> Option<Self> {
         let (network, bits) = text.split_once('/')?;
         let network = IpAddr::from_str(network).ok()?;
-        let bits = bits.parse().ok().filter(|bits| *bits <= width(network))?;
-        Some(Self { network, bits })
+        let bits: u32 = bits.parse().ok().filter(|bits| *bits <= width(network))?;
+        // Addresses are compared in their canonical form, so a range of mapped ones is the range that it maps.
+        let (canonical, mapped) = (network.to_canonical(), bits.checked_sub(MAPPED_BITS));
+        match mapped {
+            Some(bits) if width(canonical) < width(network) => Some(Self {
+                network: canonical,
+                bits,
+            }),
+            Some(_) | None => Some(Self { network, bits }),
+        }
     }
 
     /// Whether `address` is in it.
@@ -329,7 +340,10 @@ impl Reader {
         };
         limits
             .checked()
-            .map_err(|invalid| self.problems.push(invalid.to_string()))
+            .map_err(|invalid| self.problems.extend(invalid.rules().iter().map(ToString::to_string)))
             .ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

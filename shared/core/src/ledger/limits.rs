@@ -26,10 +26,18 @@ pub struct Limits {
     pub retention: SignedDuration,
 }
 
-/// A span that breaks a rule.
+/// Spans that break rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InvalidLimits(&'static str);
+#[error("{}", .0.join("; "))]
+pub struct InvalidLimits(Vec<&'static str>);
+
+impl InvalidLimits {
+    /// Every rule that is broken, each beginning with the parameter that breaks it.
+    #[must_use]
+    pub fn rules(&self) -> &[&'static str] {
+        &self.0
+    }
+}
 
 /// Shortest retention: GitHub redelivers for 3 days, so a redelivery on the last of them must still be a duplicate.
 const RETENTION_DAYS_MIN: i64 = 4;
@@ -40,7 +48,7 @@ impl Limits {
     /// These limits, if they agree with one another.
     ///
     /// # Errors
-    /// [`InvalidLimits`] names the rule that is broken: change the parameter it names.
+    /// [`InvalidLimits`] names every rule that is broken: change the parameters it names.
     pub fn checked(self) -> Result<Self, InvalidLimits> {
         let rules = [
             (self.lease > self.skew, "LEASE_SECONDS must be longer than SKEW_SECONDS"),
@@ -62,9 +70,15 @@ impl Limits {
             (self.park.is_positive(), "PARK_DAYS must be at least 1"),
             (self.age_max.is_positive(), "AGE_DAYS_MAX must be at least 1"),
         ];
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, broken)) => Err(InvalidLimits(broken)),
-            None => Ok(self),
+        let broken: Vec<_> = rules
+            .iter()
+            .filter(|(holds, _)| !holds)
+            .map(|(_, rule)| *rule)
+            .collect();
+        if broken.is_empty() {
+            Ok(self)
+        } else {
+            Err(InvalidLimits(broken))
         }
     }
 
@@ -123,8 +137,9 @@ mod tests {
     fn every_rule_refuses_what_breaks_it_and_takes_what_just_keeps_it() {
         #[track_caller]
         fn check(named: &str, broken: Limits, kept: Limits) {
-            let InvalidLimits(text) = broken.checked().unwrap_err();
-            assert!(text.starts_with(named), "{named}: {text}");
+            let invalid = broken.checked().unwrap_err();
+            let names = invalid.rules().iter().filter(|rule| rule.starts_with(named));
+            assert_eq!(names.count(), 1, "{named}: {invalid}");
             assert_eq!(kept.checked(), Ok(kept), "{named}");
         }
         let good = GOOD();
@@ -170,6 +185,25 @@ mod tests {
             with_waits(days(1), secs(0)),
             with_waits(days(1), secs(1)),
         );
+    }
+
+    #[test]
+    fn every_broken_rule_is_named_at_once() {
+        // LAMB-07
+        let broken = Limits {
+            skew: secs(-1),
+            retry_max: secs(0),
+            failures_max: 0,
+            ..GOOD()
+        };
+        let invalid = broken.checked().unwrap_err();
+        let names: Vec<_> = invalid
+            .rules()
+            .iter()
+            .filter_map(|rule| rule.split(' ').next())
+            .collect();
+        assert_eq!(names, ["SKEW_SECONDS", "RETRY_SECONDS_MAX", "FAILURES_MAX"]);
+        assert_eq!(invalid.to_string(), invalid.rules().join("; "));
     }
 
     #[test]
