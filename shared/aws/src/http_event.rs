@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// One request.
@@ -213,6 +213,19 @@ impl<'de> Deserialize<'de> for Values {
                 Ok(Values(vec![value.to_string()]))
             }
 
+            fn visit_i64<E>(self, value: i64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Values, E> {
+                Ok(Values(vec![value.to_string()]))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Values, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Values::default())
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Values, A::Error> {
                 let mut values = Values::default();
                 while let Some(more) = seq.next_element::<Values>()? {
@@ -267,3 +280,6 @@ impl HttpAnswer {
         &self.body
     }
 }
+
+#[cfg(test)]
+mod tests;
