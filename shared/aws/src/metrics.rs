@@ -139,3 +139,6 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -221,3 +221,6 @@ impl<D: Documents> SecretCache<D> {
 fn within(at: Option<Timestamp>, span: SignedDuration, now: Timestamp) -> bool {
     at.is_some_and(|at| now.duration_since(at) < span)
 }
+
+#[cfg(test)]
+mod tests;

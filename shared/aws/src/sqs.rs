@@ -174,3 +174,6 @@ fn of_kind(kind: ErrorKind) -> Sent {
         ErrorKind::Reject | ErrorKind::Bug => Sent::Rejected,
     }
 }
+
+#[cfg(test)]
+mod tests;

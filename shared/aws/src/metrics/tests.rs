@@ -1,0 +1,161 @@
+//! Lines of metrics, held to the documented format
+//! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::*;
+
+/// Output that a test reads.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+const AT_MS: i64 = 1_767_323_045_678;
+
+fn records() -> Vec<Record> {
+    let timestamp = system_time(Timestamp::from_millisecond(AT_MS).unwrap());
+    vec![
+        Record::Answered(DeliveryAnswered {
+            timestamp,
+            outcome: "duplicate",
+            deliveries: 1,
+            conflicts: 1,
+            duration_ms: 12,
+        }),
+        Record::Refused(DeliveryRefused {
+            timestamp,
+            outcome: "refused",
+            refusal: "bad_signature",
+            deliveries: 1,
+            duration_ms: 3,
+        }),
+        Record::Accepted(DeliveryAccepted {
+            timestamp,
+            outcome: "accepted",
+            kind: "comment",
+            deliveries: 1,
+            events: 1,
+            latency_ms: 0,
+            sent: 1,
+            parked: 0,
+            pending: 0,
+            duration_ms: 45,
+        }),
+    ]
+}
+
+fn lines() -> Vec<Value> {
+    let written = Written::default();
+    let metrics = Metrics::to("Forebay/Test", Box::new(written.clone()));
+    for record in records() {
+        metrics.emit(record);
+    }
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    assert!(text.ends_with('\n'));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn each_record_is_one_line_in_the_embedded_format() {
+    let lines = lines();
+    assert_eq!(lines.len(), 3);
+    for line in &lines {
+        assert_eq!(line["_aws"]["Timestamp"].as_i64(), Some(AT_MS), "milliseconds: {line}");
+        for directive in line["_aws"]["CloudWatchMetrics"].as_array().unwrap() {
+            assert_eq!(directive["Namespace"], "Forebay/Test");
+            let metrics = directive["Metrics"].as_array().unwrap();
+            assert!((1..=100).contains(&metrics.len()));
+            for metric in metrics {
+                let name = metric["Name"].as_str().unwrap();
+                let value = &line[name];
+                assert!(value.is_number() || value.is_array(), "{name}: {line}");
+            }
+            for set in directive["Dimensions"].as_array().unwrap() {
+                let dimensions = names(set);
+                assert!(dimensions.len() <= 30);
+                for name in dimensions {
+                    let value = line[name].as_str().unwrap_or_default();
+                    assert!((1..=1_024).contains(&value.len()), "{name}: {line}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn deliveries_are_counted_by_outcome_and_refusal_events_and_latency_by_kind() {
+    // S3-25, S3-09
+    let lines = lines();
+    let dimensions = |line: &Value| -> BTreeSet<Vec<String>> {
+        let directives = line["_aws"]["CloudWatchMetrics"].as_array().unwrap().iter();
+        let sets = directives.flat_map(|directive| directive["Dimensions"].as_array().unwrap().clone());
+        sets.map(|set| names(&set).into_iter().map(str::to_owned).collect())
+            .collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(dimensions(&lines[0]), BTreeSet::from([set(&["Outcome"])]));
+    assert_eq!(
+        dimensions(&lines[1]),
+        BTreeSet::from([set(&["Outcome"]), set(&["Outcome", "Refusal"])])
+    );
+    assert_eq!(
+        dimensions(&lines[2]),
+        BTreeSet::from([set(&["Outcome"]), set(&["Kind"])])
+    );
+    assert_eq!(
+        (&lines[0]["Outcome"], &lines[0]["Conflicts"]),
+        (&"duplicate".into(), &1.into())
+    );
+    assert_eq!(
+        (&lines[1]["Refusal"], &lines[1]["Deliveries"]),
+        (&"bad_signature".into(), &1.into())
+    );
+    assert_eq!(
+        (&lines[2]["Kind"], &lines[2]["Events"], &lines[2]["LatencyMs"]),
+        (&"comment".into(), &1.into(), &0.into())
+    );
+}
+
+#[test]
+fn a_line_that_cannot_be_written_fails_nothing() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _bytes: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+    }
+    let metrics = Metrics::to("Forebay", Box::new(Full));
+    for record in records() {
+        metrics.emit(record);
+    }
+}
+
+#[test]
+fn a_time_before_the_epoch_is_the_epoch() {
+    assert_eq!(system_time(Timestamp::MIN), SystemTime::UNIX_EPOCH);
+}
