@@ -83,7 +83,9 @@ fn json_of(yaml: &Yaml<'_>) -> Value {
 fn text_of(key: &Yaml<'_>) -> String {
     match json_of(key) {
         Value::String(text) => text,
-        other => other.to_string(),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            other.to_string()
+        }
     }
 }
 

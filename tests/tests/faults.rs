@@ -1,5 +1,7 @@
 //! The ledger's adapter when calls fail on the way, in every manner that AWS knows. Time is paused where nothing answers.
 
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
 use forebay_core::event::EventId;

@@ -4,6 +4,8 @@
 //! `PROPTEST_CASES=2000 cargo test --test reference` walks further along the same sequence of random operations. Every
 //! counterexample that was ever found is a named test below.
 
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
 use std::fmt::Debug;
 
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
@@ -422,4 +424,82 @@ fn both_ledgers_answer_and_keep_the_same_whatever_is_asked() {
     if let Err(found) = tested {
         panic!("{found}");
     }
+}
+
+// --- what was found ------------------------------------------------------------------------------------------------------
+
+async fn holds(ops: &[Op]) {
+    run(ops).await.unwrap();
+}
+
+const fn admit(hook: usize, guid: usize, body: usize) -> Op {
+    Op::Admit {
+        hook,
+        guid,
+        body,
+        net: 0,
+    }
+}
+
+const fn open(session: usize, branch: Option<usize>, pull: Option<u64>) -> Op {
+    Op::Open {
+        session,
+        branch,
+        pull,
+        minutes: 4,
+    }
+}
+
+#[tokio::test]
+async fn regression_a_session_that_moved_left_its_first_branch_behind() {
+    holds(&[open(0, Some(0), None), open(0, Some(1), None), Op::Close(0)]).await;
+}
+
+#[tokio::test]
+async fn regression_a_session_that_moved_left_the_first_branchs_pull_requests_behind() {
+    let learnt = Op::Learn { branch: 0, pull: 2 };
+    holds(&[
+        learnt,
+        open(0, Some(0), None),
+        open(0, None, Some(1)),
+        open(1, None, Some(2)),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn regression_other_bytes_brought_along_the_event_that_they_mean() {
+    // Body 2 means event 1, body 0 event 0; body 3 means nothing.
+    holds(&[
+        admit(0, 0, 0),
+        admit(0, 1, 2),
+        admit(0, 0, 2),
+        admit(0, 2, 3),
+        admit(0, 2, 0),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn regression_a_closed_session_was_remembered_for_ever() {
+    holds(&[
+        open(0, Some(0), None),
+        Op::Close(0),
+        Op::Pass(1_000),
+        Op::Expire,
+        Op::Close(0),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn regression_a_session_that_opens_again_after_it_closed_does_not_expire() {
+    holds(&[
+        open(0, Some(0), None),
+        Op::Close(0),
+        open(0, Some(0), None),
+        Op::Expire,
+        Op::Close(0),
+    ])
+    .await;
 }

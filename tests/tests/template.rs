@@ -1,5 +1,7 @@
 //! The template, held to the code: names, defaults, ranges, the table, the queues, and what the roles may do.
 
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_aws::config::{Config, FUNCTION_SECONDS_MAX, INBOX_PREFIX, VARIABLES};
