@@ -202,7 +202,7 @@ pub trait Ledger: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 
-    /// Opens a session, or prolongs it, with all its pointers or none.
+    /// Opens a session, or prolongs it, with all its pointers or none. What it owned before and no longer names is freed.
     fn open_session(
         &self,
         session: &Session,
