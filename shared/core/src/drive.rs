@@ -104,14 +104,15 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     /// Claims an event and drives it.
     ///
     /// # Errors
-    /// [`LedgerError`] where the ledger gave no answer. What was claimed comes back when its lease has lapsed.
+    /// [`LedgerError`] where the ledger gave no answer. What was claimed is due again after a back-off, or when its lease
+    /// has lapsed.
     pub async fn claim_and_drive(&self, event: &EventId, cause: Cause) -> Result<Driven, LedgerError> {
         match self.claim(event, cause).await? {
             Claimed::Lost(refused) => Ok(Driven::Lost(refused)),
             Claimed::Won { row, lease } => match self.ledger.pointers(&pointer_keys(&row.event)).await {
                 Ok(pointers) => self.drive(&row, lease, &pointers).await,
-                // Trouble of the surroundings: it must not count as a failure when the lease lapses.
-                Err(_) => self.postpone(&row, lease).await,
+                // A lease that is left to lapse would count as a failure of the event's own handling.
+                Err(unread) => self.postpone(&row, lease).await.and(Err(unread)),
             },
         }
     }
@@ -152,20 +153,15 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     }
 
     /// Gives an event back that could not be driven for want of its surroundings. It is due again later, and no failure
-    /// is counted.
+    /// is counted; only its age ends it.
     ///
     /// # Errors
     /// As [`Self::claim_and_drive`].
     pub async fn postpone(&self, row: &EventRow, lease: Lease) -> Result<Driven, LedgerError> {
         let now = self.time.now();
-        let wait = backoff::wait(
-            row.state.tries,
-            self.limits.retry_min,
-            self.limits.retry_max,
-            lease.nonce().number(),
-        );
-        let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
-        let settlement = retry(row, Reason::Unreachable, row.state.destinations.clone(), due_at);
+        let due_at = after_backoff(row, self.limits, lease.nonce(), now);
+        let destinations = row.state.destinations.clone();
+        let settlement = retry(row, Reason::Unreachable, destinations, self.limits, due_at, now);
         self.settle(lease, now, settlement, BTreeSet::new()).await
     }
 
@@ -239,7 +235,8 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         }
         let now = self.time.now();
         let settlement = if out_of_time {
-            retry(row, Reason::Unreachable, destinations, now)
+            // Due at once: a fresh lease has time enough.
+            retry(row, Reason::Unreachable, destinations, self.limits, now, now)
         } else {
             settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
         };
@@ -333,16 +330,17 @@ fn settlement(
         );
         return Settlement { failures, ..end };
     }
-    if age(row, now) >= limits.age_max {
-        return end(row, Status::FailedPermanent, Reason::TooOld, destinations, limits, now);
-    }
-    let wait = backoff::wait(row.state.tries, limits.retry_min, limits.retry_max, nonce.number());
-    let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
     let reason = if rejected { Reason::Failed } else { Reason::Unreachable };
+    let due_at = after_backoff(row, limits, nonce, now);
     Settlement {
         failures,
-        ..retry(row, reason, destinations, due_at)
+        ..retry(row, reason, destinations, limits, due_at, now)
     }
+}
+
+fn after_backoff(row: &EventRow, limits: &Limits, nonce: Nonce, now: Timestamp) -> Timestamp {
+    let wait = backoff::wait(row.state.tries, limits.retry_min, limits.retry_max, nonce.number());
+    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 fn end(
@@ -365,7 +363,18 @@ fn end(
     }
 }
 
-fn retry(row: &EventRow, reason: Reason, destinations: BTreeMap<String, Sent>, due_at: Timestamp) -> Settlement {
+/// Again at `due_at`, or given up where it is too old for that: trouble that lasts must end too.
+fn retry(
+    row: &EventRow,
+    reason: Reason,
+    destinations: BTreeMap<String, Sent>,
+    limits: &Limits,
+    due_at: Timestamp,
+    now: Timestamp,
+) -> Settlement {
+    if age(row, now) >= limits.age_max {
+        return end(row, Status::FailedPermanent, Reason::TooOld, destinations, limits, now);
+    }
     Settlement {
         status: Status::FailedRetryable,
         reason,

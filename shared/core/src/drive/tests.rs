@@ -130,6 +130,16 @@ impl World {
         block_on(self.driver().claim_and_drive(id, Cause::Due)).unwrap()
     }
 
+    /// Claims `id` at its due time.
+    fn claim_when_due(&self, id: &EventId) -> (EventRow, Lease) {
+        let due_at = self.row(id).state.due_at.unwrap();
+        *self.now.lock().unwrap() = due_at.max(self.now());
+        match block_on(self.driver().claim(id, Cause::Due)).unwrap() {
+            Claimed::Won { row, lease } => (*row, lease),
+            Claimed::Lost(refused) => panic!("{refused:?}"),
+        }
+    }
+
     fn row(&self, id: &EventId) -> EventRow {
         block_on(self.ledger.event(id)).unwrap().unwrap()
     }
@@ -275,6 +285,33 @@ fn an_unreachable_inbox_never_counts_failures_and_ends_only_by_age() {
     assert_eq!(driven, settled(Status::FailedPermanent, Reason::TooOld, []));
     assert!(world.now() >= at(0) + days(3));
     assert!(tries > world.limits.failures_max && tries < 200, "{tries} tries");
+}
+
+#[test]
+fn an_event_that_is_always_postponed_ends_by_its_age_too() {
+    let world = World::new("acme/app=reviewer");
+    let (row, lease) = world.admit(comment());
+    let mut driven = block_on(world.driver().postpone(&row, lease.unwrap())).unwrap();
+    while driven == settled(Status::FailedRetryable, Reason::Unreachable, []) {
+        assert!(world.now() < at(0) + days(3), "it never ends");
+        let (row, lease) = world.claim_when_due(&comment().id);
+        driven = block_on(world.driver().postpone(&row, lease)).unwrap();
+        assert_eq!(world.row(&comment().id).state.failures, 0);
+    }
+    assert_eq!(driven, settled(Status::FailedPermanent, Reason::TooOld, []));
+    assert!(world.row(&comment().id).state.expires_at.is_some());
+}
+
+#[test]
+fn an_event_whose_lease_is_always_too_short_ends_by_its_age_too() {
+    let world = World::new("acme/app=reviewer");
+    world.admit(comment());
+    world.pass(days(3));
+    let (row, lease) = world.claim_when_due(&comment().id);
+    world.pass(world.limits.lease - SEND_TIME_MAX + SignedDuration::from_millis(1));
+    let driven = block_on(world.driver().drive(&row, lease, &Pointers::default())).unwrap();
+    assert_eq!(driven, settled(Status::FailedPermanent, Reason::TooOld, []));
+    assert_eq!(world.take_inboxes(), Vec::<String>::new());
 }
 
 #[test]
