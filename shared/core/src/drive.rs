@@ -422,7 +422,7 @@ fn message(row: &EventRow, token: Token, inbox: &str) -> Outgoing {
     };
     Outgoing {
         inbox: inbox.to_owned(),
-        group: fifo_id(&event.subject.to_string()),
+        group: fifo_id(&event.subject.key()),
         deduplication: deduplication(&event.id, inbox, row.state.generation),
         body: cloudevent::structured(event, &handover),
         reference: cloudevent::reference(event, &handover, &format!("forebay:event/{}", event.id)),

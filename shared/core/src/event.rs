@@ -170,6 +170,18 @@ pub struct Subject {
     pub number: Option<u64>,
 }
 
+impl Subject {
+    /// The subject for comparisons and keys: one subject has one, however its repository is spelled.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let repository = self.repository.key();
+        match self.number {
+            Some(number) => format!("{repository}#{number}"),
+            None => repository,
+        }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.number {
@@ -322,8 +334,16 @@ mod tests {
     fn a_subject_reads_like_a_github_reference() {
         let mut subject = event(Kind::Comment).subject;
         assert_eq!(subject.to_string(), "acme/app#12");
+        subject.repository = Repository::new("Acme/App").unwrap();
+        assert_eq!(
+            (subject.to_string(), subject.key()),
+            ("Acme/App#12".to_owned(), "acme/app#12".to_owned())
+        );
         subject.number = None;
-        assert_eq!(subject.to_string(), "acme/app");
+        assert_eq!(
+            (subject.to_string(), subject.key()),
+            ("Acme/App".to_owned(), "acme/app".to_owned())
+        );
     }
 
     #[test]

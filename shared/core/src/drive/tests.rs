@@ -315,6 +315,27 @@ fn an_event_whose_lease_is_always_too_short_ends_by_its_age_too() {
 }
 
 #[test]
+fn two_spellings_of_one_repository_make_one_group() {
+    // GitHub's names do not depend on case, and what happens to one subject arrives in the order of sending.
+    let world = World::new("");
+    for (id, name) in [("github/comment/1", "acme/app"), ("github/comment/2", "Acme/App")] {
+        world.open(&session("s1", "reviewer", None, Some(12)));
+        let subject = Subject {
+            repository: repository(name),
+            ..comment().subject
+        };
+        let id = EventId::new(id);
+        world.take_in(Event {
+            id,
+            subject,
+            ..comment()
+        });
+    }
+    let groups: Vec<String> = world.take_sent().into_iter().map(|message| message.group).collect();
+    assert_eq!(groups, ["acme/app#12", "acme/app#12"]);
+}
+
+#[test]
 fn an_inbox_that_gives_no_answer_has_not_got_the_message() {
     // Fewer outcomes than messages: what is not said to be sent is sent again. Invariant 3.
     let row = World::new("acme/app=reviewer").admit(comment()).0;
