@@ -98,18 +98,25 @@ impl RecordingInboxes {
 }
 
 impl Inboxes for RecordingInboxes {
+    /// Lets other tasks run before it takes the messages and before it says so, as a send over a network does.
     async fn send(&self, messages: Vec<Outgoing>) -> Vec<Sent> {
-        let mut state = self.state();
+        tokio::task::yield_now().await;
+        let outcomes = self.state().take(messages);
+        tokio::task::yield_now().await;
+        outcomes
+    }
+}
+
+impl Recorded {
+    fn take(&mut self, messages: Vec<Outgoing>) -> Vec<Sent> {
         let mut outcomes = Vec::new();
         for message in messages {
-            state.sends += 1;
-            let outcome = state.outcomes.get(&message.inbox).copied().unwrap_or(Sent::Yes);
-            let fresh = outcome == Sent::Yes
-                && state
-                    .seen
-                    .insert((message.inbox.clone(), message.deduplication.clone()));
+            self.sends += 1;
+            let outcome = self.outcomes.get(&message.inbox).copied().unwrap_or(Sent::Yes);
+            let fresh =
+                outcome == Sent::Yes && self.seen.insert((message.inbox.clone(), message.deduplication.clone()));
             if fresh {
-                state.messages.push(message);
+                self.messages.push(message);
             }
             outcomes.push(outcome);
         }
@@ -117,10 +124,54 @@ impl Inboxes for RecordingInboxes {
     }
 }
 
+/// What is written to a sink, such as lines of metrics or logs.
+#[derive(Clone, Debug, Default)]
+pub struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Written {
+    /// All that was written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    /// Every line, read as JSON.
+    ///
+    /// # Panics
+    /// Where a line is not JSON.
+    #[must_use]
+    pub fn lines(&self) -> Vec<serde_json::Value> {
+        let text = self.text();
+        let read = |line| serde_json::from_str(line).expect("each line is JSON");
+        text.lines().map(read).collect()
+    }
+}
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A secret document that a test sets, and a count of its reads.
 #[derive(Clone, Debug, Default)]
 pub struct GivenSecrets {
-    state: Arc<Mutex<(Option<String>, usize)>>,
+    state: Arc<Mutex<Given>>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    document: Option<String>,
+    reads: usize,
+    hangs: bool,
 }
 
 impl GivenSecrets {
@@ -136,23 +187,39 @@ impl GivenSecrets {
 
     /// Sets the document; `None` makes every read fail as if the file were gone.
     pub fn set(&self, document: Option<String>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).0 = document;
+        self.state().document = document;
+    }
+
+    /// From now on no read is ever answered.
+    pub fn hang(&self) {
+        self.state().hangs = true;
     }
 
     /// How often it was read.
     #[must_use]
     pub fn reads(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.state().reads
+    }
+
+    fn state(&self) -> MutexGuard<'_, Given> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Documents for GivenSecrets {
     async fn read(&self) -> Result<Document, ReadError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.1 += 1;
-        match &state.0 {
+        let (document, hangs) = {
+            let mut state = self.state();
+            state.reads += 1;
+            (state.document.clone(), state.hangs)
+        };
+        tokio::task::yield_now().await;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        match document {
             Some(current) => Ok(Document {
-                current: current.clone(),
+                current,
                 previous: None,
             }),
             None => Err(ReadError::File {

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod fakes;
 pub mod fault;
 pub mod samples;
+pub mod scripted;
 pub mod strangers;
 pub mod table;
 pub mod template;

@@ -13,7 +13,7 @@ use forebay_core::signature::Secrets;
 use jiff::Timestamp;
 use webhook::Webhook;
 
-use crate::fakes::{GivenSecrets, ManualTime, RecordingInboxes};
+use crate::fakes::{GivenSecrets, ManualTime, RecordingInboxes, Written};
 use crate::table::{TABLE, Table};
 
 /// The secret of the tests' webhook.
@@ -32,6 +32,8 @@ pub struct Stand<L = DynamoLedger> {
     pub secrets: GivenSecrets,
     /// Its clock.
     pub time: ManualTime,
+    /// Its lines of metrics.
+    pub metrics: Written,
     /// Its configuration.
     pub config: Config,
 }
@@ -71,13 +73,14 @@ impl<L: Ledger + Clone> Stand<L> {
         let inboxes = RecordingInboxes::default();
         let secrets = GivenSecrets::single(SECRET);
         let time = ManualTime::at(noon());
+        let metrics = Written::default();
         let webhook = Webhook::with(
             config.clone(),
             ledger.clone(),
             inboxes.clone(),
             SecretCache::new(secrets.clone(), Duration::from_secs(300)),
             time.clone(),
-            Metrics::to("Forebay", Box::new(std::io::sink())),
+            Metrics::to("Forebay", Box::new(metrics.clone())),
         );
         Self {
             webhook,
@@ -85,13 +88,15 @@ impl<L: Ledger + Clone> Stand<L> {
             inboxes,
             secrets,
             time,
+            metrics,
             config,
         }
     }
 
     /// Posts a request.
     pub async fn post(&self, request: &Request) -> HttpAnswer {
-        self.webhook.answer(request.to_event()).await
+        // Boxed: futures within futures are too large for the stack of a test's thread.
+        Box::pin(self.webhook.answer(request.to_event())).await
     }
 }
 
