@@ -2,6 +2,8 @@
 
 mod answer;
 mod handle;
+mod keep;
+mod report;
 mod request;
 
 pub use answer::{Answer, Refusal, Verdict};

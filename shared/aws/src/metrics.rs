@@ -34,6 +34,8 @@ pub struct DeliveryAnswered {
     pub deliveries: u64,
     /// Redeliveries whose bytes were not those of the first. A count.
     pub conflicts: u64,
+    /// Inboxes that got the event of a redelivery, since nobody had driven it. A count.
+    pub sent: u64,
     /// From the start of the work to the answer, in milliseconds.
     pub duration_ms: u64,
 }

@@ -15,6 +15,8 @@ use crate::fault::{Fault, classify};
 
 /// Shortest time between two reads that a mismatch or a missing secret causes: forged deliveries cannot hammer the store.
 const REFRESH_MIN: SignedDuration = SignedDuration::from_secs(10);
+/// Longest time that one read of the store may take. A delivery has a budget, and its secrets are only the start of it.
+pub const READ_TIME_MAX: Duration = Duration::from_secs(3);
 /// How long secrets that were read once are used while the store gives no answer.
 const STALE_MAX: SignedDuration = SignedDuration::from_secs(3_600);
 /// Key ids of the version before the current one begin with this.
@@ -43,6 +45,9 @@ pub enum ReadError {
         #[source]
         fault: Fault,
     },
+    /// The store did not answer in time.
+    #[error("read secret: timed_out")]
+    TimedOut,
     /// The file could not be read.
     #[error("read secrets from {}", path.display())]
     File {
@@ -204,7 +209,8 @@ impl<D: Documents> SecretCache<D> {
 
     async fn read(&self, state: &mut State, now: Timestamp) -> Result<Arc<Secrets>, ReadError> {
         state.tried_at = Some(now);
-        let document = self.documents.read().await?;
+        let read = tokio::time::timeout(READ_TIME_MAX, self.documents.read()).await;
+        let document = read.unwrap_or(Err(ReadError::TimedOut))?;
         let current = Secrets::parse(&document.current, "")?;
         // What is wrong with the previous version alone is no reason to refuse what the current one signs.
         let previous = document

@@ -1,0 +1,287 @@
+//! Keeping a delivery, and driving its event as far as the time allows.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+
+use forebay_aws::secrets::Documents;
+use forebay_core::delivery::{Delivery, DeliveryKey, Outcome};
+use forebay_core::drive::{Driven, Driver, admittee, pointer_keys};
+use forebay_core::event::Kind;
+use forebay_core::github::Named;
+use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
+use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, TimeAndChance};
+use forebay_core::session::{OwnerKey, Pointers};
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout_at};
+
+use crate::answer::Verdict;
+use crate::handle::{Arrived, Schedule, Webhook};
+
+/// Most branches of one payload whose pull requests are remembered.
+const NAMES_MAX: usize = 10;
+
+/// What came of a delivery and of its event, for the answer, the log and the metrics.
+pub(crate) struct Handled {
+    pub(crate) verdict: Verdict,
+    /// The event's kind; `None` where these bytes mean none, or were not those that are kept.
+    pub(crate) kind: Option<Kind>,
+    pub(crate) occurred_at: Option<Timestamp>,
+    /// Known already, with other bytes.
+    pub(crate) conflict: bool,
+    /// The event is new to the ledger.
+    pub(crate) created: bool,
+    pub(crate) drive: Drive,
+}
+
+/// What this delivery did for its event.
+pub(crate) enum Drive {
+    /// There was nothing to drive.
+    Needless,
+    /// This.
+    Ended(Driven),
+    /// Nobody knows: the ledger gave no answer in time. The event is due again later.
+    Unanswered,
+}
+
+impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> {
+    fn driver(&self) -> Driver<'_, L, I, T> {
+        Driver {
+            ledger: &self.ledger,
+            inboxes: &self.inboxes,
+            time: &self.time,
+            routing: &self.config.routing,
+            limits: &self.config.limits,
+        }
+    }
+
+    /// Makes the delivery durable, then drives its event as far as the time allows. From the admission on, nothing that
+    /// fails changes the answer: the ledger has it.
+    pub(crate) async fn keep_and_drive(&self, arrived: Arrived<'_>, schedule: Schedule) -> Handled {
+        let Arrived {
+            delivery,
+            body,
+            event,
+            names,
+        } = arrived;
+        let started_at = schedule.started_at;
+        let nonce = Nonce::from_random(self.time.random());
+        let admission = Admission {
+            delivery: &delivery,
+            body,
+            event: event.map(|event| admittee(event, &self.config.routing, &self.config.limits, nonce, started_at)),
+            nonce,
+            expires_at: self.config.limits.delivery_expires_at(started_at),
+        };
+        let keys = keys_beside(admission.event.as_ref(), &names);
+        // Owners are read beside the admission: for most events that is all that routing needs. Each has the time for
+        // itself, so that owners who are slow to read cannot make a delivery that is durable look lost.
+        let (admitted, pointers) = tokio::join!(
+            by(
+                schedule.admit_by,
+                "admit delivery",
+                &delivery.key,
+                self.ledger.admit(&admission)
+            ),
+            by(
+                schedule.admit_by,
+                "read owners for",
+                &delivery.key,
+                self.ledger.pointers(&keys)
+            ),
+        );
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                tracing::error!(delivery.id = %delivery.key, error = %source_of(&error), "{error}");
+                return handled(Verdict::Failed, admission.event.as_ref());
+            }
+        };
+        let handled = judged(&admitted, admission.event.as_ref());
+        let (drive, ()) = tokio::join!(
+            async {
+                let driving = self.drive(admitted, &admission, &pointers);
+                match by(schedule.answer_by, "drive the event of", &delivery.key, driving).await {
+                    Ok(None) => Drive::Needless,
+                    Ok(Some(driven)) => Drive::Ended(driven),
+                    Err(error) => {
+                        warn_of_event(&delivery.key, &error);
+                        Drive::Unanswered
+                    }
+                }
+            },
+            self.remember_by(schedule.answer_by, &delivery, &names, pointers.as_ref().ok()),
+        );
+        Handled { drive, ..handled }
+    }
+
+    async fn drive(
+        &self,
+        admitted: Admitted,
+        admission: &Admission<'_>,
+        pointers: &Result<Pointers, LedgerError>,
+    ) -> Result<Option<Driven>, LedgerError> {
+        let driver = self.driver();
+        let driven = match (admitted, &admission.event) {
+            (Admitted::Created { lease: Some(lease) }, Some(admittee)) => {
+                let row = new_row(admittee, admission.delivery);
+                match pointers {
+                    Ok(pointers) => driver.drive(&row, lease, pointers).await,
+                    Err(error) => {
+                        warn_of_event(&admission.delivery.key, error);
+                        driver.postpone(&row, lease).await
+                    }
+                }
+            }
+            (Admitted::Joined { event: Some(row) } | Admitted::Duplicate { event: Some(row), .. }, _) => {
+                driver.drive_if_due(&row).await
+            }
+            (Admitted::Joined { event: None }, Some(admittee)) => {
+                driver.claim_and_drive(&admittee.event.id, Cause::Due).await
+            }
+            (
+                Admitted::Created { .. } | Admitted::Joined { event: None } | Admitted::Duplicate { event: None, .. },
+                _,
+            ) => return Ok(None),
+        };
+        driven.map(Some)
+    }
+
+    /// Remembers which pull requests a payload's branches have, lets the branches' sessions own them, and drives what
+    /// waited for that. Comments carry no branch: this is how they find the session.
+    ///
+    /// A redelivery does it again: whoever kept the first may have died before this, and what is known costs nothing.
+    async fn remember_by(&self, end: Instant, delivery: &Delivery, names: &[Named], known: Option<&Pointers>) {
+        // Without the pointers there is no telling what is new; the next payload that names them brings it again.
+        let Some(known) = known else { return };
+        // What means no event is kept at the price of one call, unless a session stands to gain from its names.
+        let means_event = matches!(delivery.outcome, Outcome::Accepted(_));
+        let now = self.time.now();
+        let worth = names.iter().filter(|named| means_event || is_owned(named, known, now));
+        for named in worth.take(NAMES_MAX) {
+            let remembering = self.remember(named, known);
+            if let Err(error) = by(end, "remember a pull request of", &delivery.key, remembering).await {
+                tracing::warn!(delivery.id = %delivery.key, error = %source_of(&error), "{error}");
+            }
+        }
+    }
+
+    async fn remember(&self, named: &Named, known: &Pointers) -> Result<(), LedgerError> {
+        let Named {
+            repository,
+            branch,
+            pull,
+        } = named;
+        let branch_key = OwnerKey::branch(repository, branch);
+        let pull_key = OwnerKey::pull(repository, *pull);
+        let now = self.time.now();
+        let pointer = match known.0.get(&branch_key) {
+            Some(pointer) if pointer.pulls.contains(pull) => pointer.clone(),
+            Some(_) | None => self.ledger.learn(repository, branch, *pull, now).await?,
+        };
+        let Some(owner) = pointer.owner.filter(|owner| now < owner.live_until) else {
+            return Ok(());
+        };
+        if known.live_owner(&pull_key, now).is_some() {
+            return Ok(());
+        }
+        if self.ledger.own(&pull_key, &owner, now).await? {
+            for (event, driven) in self.driver().wake(&pull_key).await? {
+                if let Err(error) = driven {
+                    tracing::warn!(event.id = %event, error = %source_of(&error), "{error}; it is due again later");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `call` answers, or that it did not by `end`.
+async fn by<R>(
+    end: Instant,
+    attempted: &'static str,
+    on: &DeliveryKey,
+    call: impl Future<Output = Result<R, LedgerError>>,
+) -> Result<R, LedgerError> {
+    timeout_at(end, call).await.unwrap_or_else(|_elapsed| {
+        Err(LedgerError {
+            attempted,
+            on: on.to_string(),
+            class: ErrorClass::TimedOut,
+            source: None,
+        })
+    })
+}
+
+/// What an admission means for the answer, before anything is driven.
+fn judged(admitted: &Admitted, admittee: Option<&Admittee>) -> Handled {
+    let (conflict, created) = match admitted {
+        Admitted::Created { .. } => (false, admittee.is_some()),
+        Admitted::Joined { .. } => (false, false),
+        Admitted::Duplicate { conflict, .. } => (*conflict, false),
+    };
+    let verdict = match (admitted, admittee) {
+        (Admitted::Duplicate { .. }, _) => Verdict::Duplicate,
+        (Admitted::Created { .. } | Admitted::Joined { .. }, Some(_)) => Verdict::Accepted,
+        (Admitted::Created { .. } | Admitted::Joined { .. }, None) => Verdict::Ignored,
+    };
+    Handled {
+        conflict,
+        created,
+        // What other bytes mean under a known identity never became an event.
+        ..handled(verdict, admittee.filter(|_| !conflict))
+    }
+}
+
+fn handled(verdict: Verdict, admittee: Option<&Admittee>) -> Handled {
+    Handled {
+        verdict,
+        kind: admittee.map(|admittee| admittee.event.kind),
+        occurred_at: admittee.and_then(|admittee| admittee.event.occurred_at),
+        conflict: false,
+        created: false,
+        drive: Drive::Needless,
+    }
+}
+
+/// Pointers to read beside the admission: what routing needs, and the branches and pull requests that the payload names.
+fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
+    let unsettled = admittee.filter(|admittee| admittee.state.status == Status::Claimed);
+    let routing = unsettled
+        .map(|admittee| pointer_keys(&admittee.event))
+        .unwrap_or_default();
+    let named = names.iter().take(NAMES_MAX).flat_map(|named| {
+        [
+            OwnerKey::branch(&named.repository, &named.branch),
+            OwnerKey::pull(&named.repository, named.pull),
+        ]
+    });
+    let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
+    distinct.into_iter().collect()
+}
+
+fn is_owned(named: &Named, pointers: &Pointers, now: Timestamp) -> bool {
+    let branch = OwnerKey::branch(&named.repository, &named.branch);
+    pointers.live_owner(&branch, now).is_some()
+}
+
+/// The event's row as its admission wrote it.
+fn new_row(admittee: &Admittee, delivery: &Delivery) -> EventRow {
+    EventRow {
+        event: admittee.event.clone(),
+        state: admittee.state.clone(),
+        admitted_at: delivery.received_at,
+        first_seen: delivery.net,
+        seen_by: BTreeSet::from([delivery.net]),
+    }
+}
+
+fn warn_of_event(delivery: &DeliveryKey, error: &LedgerError) {
+    tracing::warn!(delivery.id = %delivery, error = %source_of(error), "{error}; its event is due again later");
+}
+
+/// What AWS said about a failed call: a code, never content.
+fn source_of(error: &LedgerError) -> String {
+    std::error::Error::source(error)
+        .map(ToString::to_string)
+        .unwrap_or_default()
+}

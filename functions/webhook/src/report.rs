@@ -1,0 +1,128 @@
+//! What is told of a delivery: its answer, one log line, one line of metrics.
+
+use std::collections::BTreeSet;
+
+use forebay_aws::metrics::{DeliveryAccepted, DeliveryAnswered, DeliveryRefused, Record, system_time};
+use forebay_aws::secrets::Documents;
+use forebay_core::drive::Driven;
+use forebay_core::event::Kind;
+use forebay_core::ledger::{Reason, Status};
+use forebay_core::ports::{Inboxes, Ledger, TimeAndChance};
+use jiff::Timestamp;
+
+use crate::answer::{Answer, Refusal, Verdict};
+use crate::handle::{Webhook, refused};
+use crate::keep::{Drive, Handled};
+use crate::request::Headers;
+
+impl Drive {
+    fn settled(&self) -> Option<(Status, Reason, &BTreeSet<String>)> {
+        match self {
+            Self::Ended(Driven::Settled {
+                status,
+                reason,
+                sent_to,
+            }) => Some((*status, *reason, sent_to)),
+            Self::Ended(Driven::Lost(_)) | Self::Needless | Self::Unanswered => None,
+        }
+    }
+
+    /// Inboxes that got the event.
+    fn sent(&self) -> u64 {
+        let sent = self.settled().map_or(0, |(_, _, sent_to)| sent_to.len());
+        u64::try_from(sent).unwrap_or(u64::MAX)
+    }
+
+    fn has_parked(&self) -> bool {
+        self.settled().is_some_and(|(status, ..)| status == Status::Parked)
+    }
+
+    /// Whether the event is left for later.
+    fn is_pending(&self) -> bool {
+        match self {
+            Self::Unanswered => true,
+            Self::Ended(_) | Self::Needless => self
+                .settled()
+                .is_some_and(|(status, ..)| status == Status::FailedRetryable),
+        }
+    }
+}
+
+impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> {
+    pub(crate) fn report_refusal(&self, headers: &Headers, refusal: Refusal, started_at: Timestamp) -> Answer {
+        let answer = refused(headers, refusal);
+        tracing::info!(
+            delivery.id = answer.delivery.as_deref(),
+            delivery.event = answer.event.as_deref(),
+            signed = !headers.signatures.is_empty(),
+            refusal = refusal.as_str(),
+            "refuse delivery"
+        );
+        self.metrics.emit(Record::Refused(DeliveryRefused {
+            timestamp: system_time(started_at),
+            outcome: answer.verdict.as_str(),
+            refusal: refusal.as_str(),
+            deliveries: 1,
+            duration_ms: milliseconds(started_at, self.time.now()),
+        }));
+        answer
+    }
+
+    pub(crate) fn report(&self, headers: &Headers, handled: &Handled, started_at: Timestamp) -> Answer {
+        let events = match handled.verdict {
+            Verdict::Accepted | Verdict::Duplicate => handled.kind.map(Kind::as_str).into_iter().collect(),
+            Verdict::Ignored | Verdict::Refused(_) | Verdict::Failed => Vec::new(),
+        };
+        let answer = Answer {
+            verdict: handled.verdict,
+            events,
+            ..refused(headers, Refusal::BadDelivery)
+        };
+        let duration_ms = milliseconds(started_at, self.time.now());
+        let settled = handled.drive.settled();
+        tracing::info!(
+            delivery.id = answer.delivery.as_deref(),
+            delivery.event = answer.event.as_deref(),
+            outcome = answer.verdict.as_str(),
+            event.kind = handled.kind.map(Kind::as_str),
+            event.status = settled.map(|(status, ..)| status.as_str()),
+            event.reason = settled.map(|(_, reason, _)| reason.as_str()),
+            sent = handled.drive.sent(),
+            duration_ms,
+            "answer delivery"
+        );
+        self.metrics.emit(record(handled, started_at, duration_ms));
+        answer
+    }
+}
+
+fn record(handled: &Handled, started_at: Timestamp, duration_ms: u64) -> Record {
+    let timestamp = system_time(started_at);
+    let (outcome, drive) = (handled.verdict.as_str(), &handled.drive);
+    match (handled.verdict, handled.kind) {
+        (Verdict::Accepted, Some(kind)) => Record::Accepted(DeliveryAccepted {
+            timestamp,
+            outcome,
+            kind: kind.as_str(),
+            deliveries: 1,
+            events: u64::from(handled.created),
+            latency_ms: handled.occurred_at.map_or(0, |at| milliseconds(at, started_at)),
+            sent: drive.sent(),
+            parked: u64::from(drive.has_parked()),
+            pending: u64::from(drive.is_pending()),
+            duration_ms,
+        }),
+        _ => Record::Answered(DeliveryAnswered {
+            timestamp,
+            outcome,
+            deliveries: 1,
+            conflicts: u64::from(handled.conflict),
+            sent: drive.sent(),
+            duration_ms,
+        }),
+    }
+}
+
+fn milliseconds(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.duration_since(from).as_millis()).unwrap_or(0)
+}
