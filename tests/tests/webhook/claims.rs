@@ -1,0 +1,105 @@
+//! Every case of the collection and every behaviour of the source systems that concerns the webhook is named by a test, or
+//! stands in `cases_later.txt` with the reason why it comes later. The collection is not part of this repository.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::corpora::beside;
+
+/// The kinds of cases that the webhook is responsible for.
+const KINDS: [&str; 15] = [
+    "signature",
+    "form-body",
+    "http-transport",
+    "hook-kind",
+    "size",
+    "payload-shape",
+    "unknown-values",
+    "numbers-time",
+    "dedup-claim",
+    "ddb-conditional",
+    "ddb-limits",
+    "routing",
+    "sqs-send",
+    "lease-clock",
+    "lambda-runtime",
+];
+
+/// The behaviours that the webhook is responsible for, by number.
+fn behaviours() -> Vec<String> {
+    let first = [1, 3, 4, 14].map(|n| format!("S1-{n:02}"));
+    let second = (2..=14).chain([16, 19, 20]).map(|n| format!("S2-{n:02}"));
+    let third = (1..=15).chain([24, 25]).map(|n| format!("S3-{n:02}"));
+    first.into_iter().chain(second).chain(third).collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// All our sources, as one text.
+fn sources() -> String {
+    fn add(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                add(&path, text);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for folder in ["shared", "functions", "infra", "tests"] {
+        add(&root().join(folder), &mut text);
+    }
+    text
+}
+
+/// What comes later: an id, and why.
+fn later() -> BTreeMap<String, String> {
+    let list = std::fs::read_to_string(root().join("tests/cases_later.txt")).unwrap();
+    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (id, why) = line.split_once(' ').unwrap_or_else(|| panic!("{line:?} has no reason"));
+            (id.to_owned(), why.trim().to_owned())
+        })
+        .collect()
+}
+
+fn check_all_named(ids: &[String]) {
+    let (sources, later) = (sources(), later());
+    let missing: Vec<_> = ids
+        .iter()
+        .filter(|id| !sources.contains(id.as_str()) && !later.contains_key(*id))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "no test names these, and tests/cases_later.txt does not excuse them: {missing:?}"
+    );
+    let needless: Vec<_> = later.keys().filter(|id| sources.contains(id.as_str())).collect();
+    assert!(needless.is_empty(), "these are tested, and not for later: {needless:?}");
+}
+
+#[test]
+fn every_behaviour_that_concerns_the_webhook_is_named_by_a_test() {
+    check_all_named(&behaviours());
+}
+
+#[test]
+fn every_case_that_concerns_the_webhook_is_named_by_a_test() {
+    let Some(file): Option<PathBuf> = beside("cases/cases.json") else {
+        println!("skipped: no file shared/cases/cases.json beside the repository");
+        return;
+    };
+    let cases: Vec<Value> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let ours = cases
+        .iter()
+        .filter(|case| KINDS.contains(&case["kind"].as_str().unwrap()));
+    let ids: Vec<String> = ours.map(|case| case["id"].as_str().unwrap().to_owned()).collect();
+    assert!(ids.len() > 80, "{}", ids.len());
+    check_all_named(&ids);
+}
