@@ -222,8 +222,15 @@ impl<L: Ledger> Ledger for Scripted<L> {
         self.act(Call::Pointers, self.inner.pointers(keys)).await
     }
 
-    async fn learn(&self, repository: &Repository, branch: &str, pull: u64) -> Result<Pointer, LedgerError> {
-        self.act(Call::Learn, self.inner.learn(repository, branch, pull)).await
+    async fn learn(
+        &self,
+        repository: &Repository,
+        branch: &str,
+        pull: u64,
+        now: Timestamp,
+    ) -> Result<Pointer, LedgerError> {
+        self.act(Call::Learn, self.inner.learn(repository, branch, pull, now))
+            .await
     }
 
     async fn own(&self, key: &OwnerKey, owner: &Owner, now: Timestamp) -> Result<bool, LedgerError> {

@@ -66,10 +66,8 @@ impl Schedule {
 /// The answer of a function whose configuration is unusable.
 #[must_use]
 pub fn refuse_misconfigured(event: &HttpEvent) -> HttpAnswer {
-    not_ours(event).unwrap_or_else(|| {
-        let headers = Headers::of(event);
-        refused(&headers, Refusal::Misconfigured).to_http()
-    })
+    let refuse = || refused(&Headers::of(event), Refusal::Misconfigured).to_http();
+    not_ours(event).unwrap_or_else(refuse).in_format(event.format())
 }
 
 /// The answer to a refused delivery.
@@ -114,6 +112,11 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
 
     /// Answers one request. Never fails: what goes wrong is an answer.
     pub async fn answer(&self, event: HttpEvent) -> HttpAnswer {
+        let format = event.format();
+        self.answer_plainly(event).await.in_format(format)
+    }
+
+    async fn answer_plainly(&self, event: HttpEvent) -> HttpAnswer {
         if let Some(answer) = not_ours(&event) {
             return answer;
         }

@@ -10,7 +10,7 @@ use forebay_core::event::Kind;
 use forebay_core::github::Named;
 use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
 use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, TimeAndChance};
-use forebay_core::session::{OwnerKey, Pointers};
+use forebay_core::session::{OwnerKey, Pointer, Pointers};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
@@ -75,7 +75,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         let keys = keys_beside(admission.event.as_ref(), &names);
         // Owners are read beside the admission: for most events that is all that routing needs. Each has the time for
         // itself, so that owners who are slow to read cannot make a delivery that is durable look lost.
-        let (admitted, pointers) = tokio::join!(
+        let (admitted, pointers, learnt) = tokio::join!(
             by(
                 schedule.admit_by,
                 "admit delivery",
@@ -88,7 +88,12 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
                 &delivery.key,
                 self.ledger.pointers(&keys)
             ),
+            self.learn_beside(schedule.admit_by, &delivery, &names),
         );
+        let pointers = pointers.map(|mut pointers| {
+            pointers.0.extend(learnt);
+            pointers
+        });
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
@@ -146,6 +151,25 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         driven.map(Some)
     }
 
+    /// Remembers the names of a delivery that means no event, beside its admission: such a delivery is kept at the price of
+    /// one call in a row. For an event that would be a write too many; its names are remembered where they are new.
+    async fn learn_beside(&self, end: Instant, delivery: &Delivery, names: &[Named]) -> Vec<(OwnerKey, Pointer)> {
+        let mut learnt = Vec::new();
+        if matches!(delivery.outcome, Outcome::Accepted(_)) {
+            return learnt;
+        }
+        for named in names.iter().take(NAMES_MAX) {
+            let learning = self
+                .ledger
+                .learn(&named.repository, &named.branch, named.pull, self.time.now());
+            match by(end, "remember a pull request of", &delivery.key, learning).await {
+                Ok(pointer) => learnt.push((OwnerKey::branch(&named.repository, &named.branch), pointer)),
+                Err(error) => tracing::warn!(delivery.id = %delivery.key, error = %source_of(&error), "{error}"),
+            }
+        }
+        learnt
+    }
+
     /// Remembers which pull requests a payload's branches have, lets the branches' sessions own them, and drives what
     /// waited for that. Comments carry no branch: this is how they find the session.
     ///
@@ -153,11 +177,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
     async fn remember_by(&self, end: Instant, delivery: &Delivery, names: &[Named], known: Option<&Pointers>) {
         // Without the pointers there is no telling what is new; the next payload that names them brings it again.
         let Some(known) = known else { return };
-        // What means no event is kept at the price of one call, unless a session stands to gain from its names.
-        let means_event = matches!(delivery.outcome, Outcome::Accepted(_));
-        let now = self.time.now();
-        let worth = names.iter().filter(|named| means_event || is_owned(named, known, now));
-        for named in worth.take(NAMES_MAX) {
+        for named in names.iter().take(NAMES_MAX) {
             let remembering = self.remember(named, known);
             if let Err(error) = by(end, "remember a pull request of", &delivery.key, remembering).await {
                 tracing::warn!(delivery.id = %delivery.key, error = %source_of(&error), "{error}");
@@ -257,11 +277,6 @@ fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
     });
     let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
     distinct.into_iter().collect()
-}
-
-fn is_owned(named: &Named, pointers: &Pointers, now: Timestamp) -> bool {
-    let branch = OwnerKey::branch(&named.repository, &named.branch);
-    pointers.live_owner(&branch, now).is_some()
 }
 
 /// The event's row as its admission wrote it.

@@ -61,6 +61,15 @@ struct Identity {
     source_ip: Option<String>,
 }
 
+/// Which payload format a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadFormat {
+    /// REST APIs and load balancers.
+    One,
+    /// Function URLs and HTTP APIs.
+    Two,
+}
+
 /// A body that is not what its flag says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
@@ -73,6 +82,16 @@ pub enum BodyError {
 }
 
 impl HttpEvent {
+    /// The format, which only 2.0 shows by a raw path.
+    #[must_use]
+    pub fn format(&self) -> PayloadFormat {
+        if self.raw_path.is_some() {
+            PayloadFormat::Two
+        } else {
+            PayloadFormat::One
+        }
+    }
+
     /// The method, as sent.
     #[must_use]
     pub fn method(&self) -> &str {
@@ -246,6 +265,9 @@ pub struct HttpAnswer {
     headers: BTreeMap<&'static str, &'static str>,
     body: String,
     is_base64_encoded: bool,
+    /// Payload 2.0 has it, always empty here; other callers may refuse what they do not know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cookies: Option<[String; 0]>,
 }
 
 impl HttpAnswer {
@@ -258,7 +280,20 @@ impl HttpAnswer {
             headers,
             body,
             is_base64_encoded: false,
+            cookies: None,
         }
+    }
+
+    /// This answer in the shape of a payload format.
+    ///
+    /// The local server of cargo-lambda does not read an answer of format 2.0 without its list of cookies.
+    #[must_use]
+    pub fn in_format(mut self, format: PayloadFormat) -> Self {
+        self.cookies = match format {
+            PayloadFormat::One => None,
+            PayloadFormat::Two => Some([]),
+        };
+        self
     }
 
     /// This answer with another header.

@@ -261,6 +261,11 @@ async fn an_answer_has_the_shape_that_a_function_url_reads() {
     assert_eq!(json["statusCode"], 202);
     assert_eq!(json["headers"]["content-type"], "application/json");
     assert_eq!(json["isBase64Encoded"], false);
+    assert_eq!(
+        json["cookies"],
+        serde_json::json!([]),
+        "cargo-lambda's local server wants the list"
+    );
     assert!(json["body"].is_string());
     // HTTP-07's own input: no path of ours.
     let event = json!({

@@ -33,6 +33,7 @@ fn records() -> Vec<Record> {
             outcome: "duplicate",
             deliveries: 1,
             conflicts: 1,
+            sent: 1,
             duration_ms: 12,
         }),
         Record::Refused(DeliveryRefused {
