@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_aws::metrics::{DeliveryAccepted, DeliveryAnswered, DeliveryRefused, Record, system_time};
+use forebay_aws::metrics::{DeliveryAnswered, DeliveryRefused, EventCaught, Record, system_time};
 use forebay_aws::secrets::Documents;
 use forebay_core::drive::Driven;
 use forebay_core::event::Kind;
@@ -91,36 +91,37 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
             duration_ms,
             "answer delivery"
         );
-        self.metrics.emit(record(handled, started_at, duration_ms));
+        if let Some(caught) = caught(handled, started_at) {
+            self.metrics.emit(caught);
+        }
+        self.metrics.emit(answered(handled, started_at, duration_ms));
         answer
     }
 }
 
-fn record(handled: &Handled, started_at: Timestamp, duration_ms: u64) -> Record {
-    let timestamp = system_time(started_at);
-    let (outcome, drive) = (handled.verdict.as_str(), &handled.drive);
-    match (handled.verdict, handled.kind) {
-        (Verdict::Accepted, Some(kind)) => Record::Accepted(DeliveryAccepted {
-            timestamp,
-            outcome,
-            kind: kind.as_str(),
-            deliveries: 1,
-            events: u64::from(handled.created),
-            latency_ms: handled.occurred_at.map_or(0, |at| milliseconds(at, started_at)),
-            sent: drive.sent(),
-            parked: u64::from(drive.has_parked()),
-            pending: u64::from(drive.is_pending()),
-            duration_ms,
-        }),
-        _ => Record::Answered(DeliveryAnswered {
-            timestamp,
-            outcome,
-            deliveries: 1,
-            conflicts: u64::from(handled.conflict),
-            sent: drive.sent(),
-            duration_ms,
-        }),
-    }
+fn answered(handled: &Handled, started_at: Timestamp, duration_ms: u64) -> Record {
+    let drive = &handled.drive;
+    Record::Answered(DeliveryAnswered {
+        timestamp: system_time(started_at),
+        outcome: handled.verdict.as_str(),
+        deliveries: 1,
+        conflicts: u64::from(handled.conflict),
+        sent: drive.sent(),
+        parked: u64::from(drive.has_parked()),
+        pending: u64::from(drive.is_pending()),
+        duration_ms,
+    })
+}
+
+/// The event that this delivery brought, if it was the first to bring it.
+fn caught(handled: &Handled, started_at: Timestamp) -> Option<Record> {
+    let kind = handled.kind.filter(|_| handled.created)?;
+    Some(Record::Caught(EventCaught {
+        timestamp: system_time(started_at),
+        kind: kind.as_str(),
+        events: 1,
+        latency_ms: handled.occurred_at.map_or(0, |at| milliseconds(at, started_at)),
+    }))
 }
 
 fn milliseconds(from: Timestamp, to: Timestamp) -> u64 {

@@ -35,8 +35,7 @@ pub(crate) fn not_ours(event: &HttpEvent) -> Option<HttpAnswer> {
     None
 }
 
-/// What the headers say, before anything is believed.
-#[derive(Debug)]
+/// What the headers say, before anything is believed. Not `Debug`: signatures are among them.
 pub(crate) struct Headers {
     pub(crate) signatures: Vec<String>,
     pub(crate) guid: Option<Guid>,

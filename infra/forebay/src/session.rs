@@ -241,9 +241,6 @@ async fn list(connected: &Connected, output: Output) -> Result<(), Error> {
     if views.is_empty() {
         output.note("no session is open");
     }
-    if views.is_empty() {
-        output.note("no session is open");
-    }
     output.list(&views, || {
         let rows: Vec<[String; 5]> = views.iter().map(|view| view.row(now)).collect();
         table::lines(["session", "agent", "repository", "owns", "until"], &rows)

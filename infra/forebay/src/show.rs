@@ -81,7 +81,8 @@ pub(crate) async fn run(args: &ShowArgs, output: Output) -> Result<(), Error> {
     let nothing = || {
         Error::new(
             format!("show {}: the ledger has nothing under that id", args.id),
-            "copy an id from `forebay deliveries` or `forebay events`; a GUID older than three days needs its --hook",
+            "copy an id from `forebay deliveries` or `forebay events`; a GUID needs its --hook where it \
+             is older than three days, or where another delivery told the same happening first",
         )
     };
     let named = Named::parse(&args.id, args.hook.as_deref()).ok_or_else(nothing)?;

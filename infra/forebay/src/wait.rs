@@ -38,22 +38,23 @@ pub(crate) enum Ended<T> {
     Interrupted,
 }
 
-/// Listens for Ctrl-C and for SIGTERM from the moment it is made, so that neither can kill the command
-/// before it has ended its children.
+/// Listens for Ctrl-C, for SIGTERM and for a terminal that is closed, from the moment it is made, so that none of them can
+/// kill the command before it has ended its children.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Signal,
 }
 
 impl Interrupts {
     /// Starts listening.
     pub(crate) fn listen() -> Result<Self, Error> {
-        let listen =
-            |kind| signal(kind).attempting(|| "listen for Ctrl-C and SIGTERM".to_owned(), "report this as a bug");
+        let listen = |kind| signal(kind).attempting(|| "listen for signals".to_owned(), "report this as a bug");
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
         })
     }
 
@@ -63,6 +64,7 @@ impl Interrupts {
             biased;
             _ = self.interrupt.recv() => Ended::Interrupted,
             _ = self.terminate.recv() => Ended::Interrupted,
+            _ = self.hang_up.recv() => Ended::Interrupted,
             value = work => Ended::Done(value),
         }
     }

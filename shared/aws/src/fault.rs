@@ -54,7 +54,7 @@ where
         SdkError::ServiceError(service) => {
             let code = service.err().code().unwrap_or("unknown");
             let class = class_of_code(code);
-            let telling = matches!(class, ErrorClass::Denied | ErrorClass::NotFound | ErrorClass::Invalid);
+            let telling = matches!(class, ErrorClass::Denied | ErrorClass::NotFound);
             let message = service.err().message().filter(|_| telling).map(|message| {
                 message
                     .get(..message.floor_char_boundary(MESSAGE_BYTES_MAX))

@@ -5,6 +5,7 @@
 //! user agent into a 502 that GitHub never repeats.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use base64::Engine as _;
@@ -13,7 +14,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// One request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpEvent {
     #[serde(default)]
@@ -59,6 +60,13 @@ struct Http {
 struct Identity {
     #[serde(default)]
     source_ip: Option<String>,
+}
+
+impl fmt::Debug for HttpEvent {
+    /// Without headers and body, which hold signatures and payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpEvent({} {})", self.method(), self.path())
+    }
 }
 
 /// Which payload format a request came in.
@@ -183,7 +191,7 @@ impl<'de> Deserialize<'de> for Headers {
         impl<'de> Visitor<'de> for Reader {
             type Value = Headers;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("headers")
             }
 
@@ -212,7 +220,7 @@ impl<'de> Deserialize<'de> for Values {
         impl<'de> Visitor<'de> for Reader {
             type Value = Values;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a header's value or values")
             }
 

@@ -28,14 +28,18 @@ pub struct DeliveryAnswered {
     /// When.
     #[metrics(timestamp)]
     pub timestamp: SystemTime,
-    /// `ignored`, `duplicate` or `failed`.
+    /// `accepted`, `ignored`, `duplicate` or `failed`.
     pub outcome: &'static str,
     /// Always 1.
     pub deliveries: u64,
     /// Redeliveries whose bytes were not those of the first. A count.
     pub conflicts: u64,
-    /// Inboxes that got the event of a redelivery, since nobody had driven it. A count.
+    /// Inboxes that got the event. A count.
     pub sent: u64,
+    /// Events that wait for an owner. A count.
+    pub parked: u64,
+    /// Events that could not be sent yet, or that nobody has handled yet. A count.
+    pub pending: u64,
     /// From the start of the work to the answer, in milliseconds.
     pub duration_ms: u64,
 }
@@ -57,31 +61,19 @@ pub struct DeliveryRefused {
     pub duration_ms: u64,
 }
 
-/// A delivery that was accepted, and what came of its event.
-#[metrics(emf::dimension_sets = [["Outcome"], ["Kind"]], rename_all = "PascalCase")]
+/// An event that was new to the ledger.
+#[metrics(emf::dimension_sets = [["Kind"]], rename_all = "PascalCase")]
 #[derive(Debug)]
-pub struct DeliveryAccepted {
+pub struct EventCaught {
     /// When.
     #[metrics(timestamp)]
     pub timestamp: SystemTime,
-    /// Always `accepted`.
-    pub outcome: &'static str,
-    /// The event's kind.
+    /// Its kind.
     pub kind: &'static str,
     /// Always 1.
-    pub deliveries: u64,
-    /// Events that were new to the ledger: 0 where another net or hook came first. A count.
     pub events: u64,
     /// From the happening to the ledger, in milliseconds; 0 where the payload names no time.
     pub latency_ms: u64,
-    /// Inboxes that got the event. A count.
-    pub sent: u64,
-    /// Events that wait for an owner. A count.
-    pub parked: u64,
-    /// Events that could not be sent yet, or that nobody has handled yet. A count.
-    pub pending: u64,
-    /// From the start of the work to the answer, in milliseconds.
-    pub duration_ms: u64,
 }
 
 /// A unit of work, as a line of metrics.
@@ -91,8 +83,8 @@ pub enum Record {
     Answered(DeliveryAnswered),
     /// See [`DeliveryRefused`].
     Refused(DeliveryRefused),
-    /// See [`DeliveryAccepted`].
-    Accepted(DeliveryAccepted),
+    /// See [`EventCaught`].
+    Caught(EventCaught),
 }
 
 /// Where lines of metrics go.
@@ -131,7 +123,7 @@ impl Metrics {
         let formatted = match record {
             Record::Answered(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Refused(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
-            Record::Accepted(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Caught(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
         };
         drop(format);
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);

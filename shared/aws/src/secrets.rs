@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_secretsmanager::Client;
+use aws_sdk_secretsmanager::error::SdkError;
+use aws_sdk_secretsmanager::operation::get_secret_value::GetSecretValueError;
 use forebay_core::ports::ErrorClass;
 use forebay_core::signature::{Secrets, SecretsError};
 use jiff::{SignedDuration, Timestamp};
@@ -101,20 +103,27 @@ impl Documents for Store {
 async fn read_versions(client: &Client, id: &str) -> Result<Document, ReadError> {
     let version = |stage: &str| client.get_secret_value().secret_id(id).version_stage(stage).send();
     let (current, previous) = tokio::join!(version("AWSCURRENT"), version("AWSPREVIOUS"));
-    let current = current.map_err(|error| {
-        let (class, fault) = classify(&error);
-        ReadError::Store {
-            id: id.to_owned(),
-            class,
-            fault,
-        }
-    })?;
-    // There is no previous version before the first rotation, and without one the current is enough.
-    let previous = previous.ok().and_then(|output| output.secret_string);
+    let current = current.map_err(|error| unread(id, &error))?;
+    let previous = match previous {
+        Ok(output) => output.secret_string,
+        // There is no previous version before the first rotation, and without one the current is enough.
+        Err(error) if classify(&error).0 == ErrorClass::NotFound => None,
+        // Any other trouble proves nothing of the kind: a refusal is final at GitHub, so the old secrets stay in use.
+        Err(error) => return Err(unread(id, &error)),
+    };
     Ok(Document {
         current: current.secret_string.unwrap_or_default(),
         previous,
     })
+}
+
+fn unread(id: &str, error: &SdkError<GetSecretValueError>) -> ReadError {
+    let (class, fault) = classify(error);
+    ReadError::Store {
+        id: id.to_owned(),
+        class,
+        fault,
+    }
 }
 
 fn read_file(path: PathBuf) -> Result<Document, ReadError> {
@@ -175,7 +184,9 @@ impl<D: Documents> SecretCache<D> {
             } else {
                 self.keep
             };
-            let unanswered = state.tried_at > state.read_at && within(state.tried_at, REFRESH_MIN, now);
+            let unanswered = state.tried_at > state.read_at
+                && within(state.tried_at, REFRESH_MIN, now)
+                && within(state.read_at, STALE_MAX, now);
             if within(state.read_at, keep, now) || unanswered {
                 return Ok(Arc::clone(secrets));
             }

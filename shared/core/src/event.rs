@@ -193,7 +193,8 @@ impl fmt::Display for Subject {
 
 /// Whether a check that ended with `conclusion` (in lower case) went wrong.
 ///
-/// One that is not in this table did not: GitHub adds conclusions, and an agent that is woken for nothing is worse off than one that looks for itself.
+/// One that is not in this table did not: GitHub adds conclusions, and an agent that is woken for nothing is worse off than
+/// one that looks for itself.
 #[must_use]
 pub fn is_failure(conclusion: &str) -> bool {
     match conclusion {

@@ -203,12 +203,12 @@ impl Secrets {
         })
     }
 
-    /// These secrets and `others`, without those that are here already.
+    /// These secrets and `others`, without those whose material is here already: what the first say of a secret's limits
+    /// counts, so that an older version of the document cannot lift a limit that the current one sets.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         for other in others.0 {
-            let known =
-                |secret: &Secret| secret.material == other.material && secret.repositories == other.repositories;
+            let known = |secret: &Secret| secret.material == other.material;
             if self.0.len() < SECRETS_MAX && !self.0.iter().any(known) {
                 self.0.push(other);
             }

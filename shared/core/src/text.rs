@@ -4,7 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Longest identifier that goes into a key as it is, in bytes. A DynamoDB partition key holds 2,048 bytes
 /// (<https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ServiceQuotas.html>); this leaves room for prefixes.
-const KEY_PART_BYTES_MAX: usize = 1_024;
+const KEY_PART_BYTES_MAX: usize = 900;
 
 /// Cuts `text` to at most `bytes_max` bytes without splitting a character.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {

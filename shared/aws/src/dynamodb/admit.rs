@@ -11,8 +11,9 @@ use aws_sdk_dynamodb::types::{
 };
 use forebay_core::backoff;
 use forebay_core::delivery::Outcome;
+use forebay_core::event::EventId;
 use forebay_core::ledger::{Admission, Admitted, Admittee, EventRow, Lease, Nonce};
-use forebay_core::ports::{ErrorClass, ErrorKind, LedgerError};
+use forebay_core::ports::{ErrorClass, ErrorKind, Ledger as _, LedgerError};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
@@ -108,7 +109,7 @@ impl DynamoLedger {
             error = match sent {
                 Ok(_) => return Ok(Admitted::Created { lease: None }),
                 Err(error) => match existing(&error) {
-                    Some(item) => return Ok(known_delivery(admission, item, None)),
+                    Some(item) => return Ok(self.known_delivery(admission, item, None).await),
                     None => again(ledger_error(ATTEMPTED, &admission.delivery.key, &error))?,
                 },
             };
@@ -130,7 +131,7 @@ impl DynamoLedger {
             match self.try_both(admission, admittee, &delivery, entry).await? {
                 Tried::Written => return Ok(written(admission, admittee, entry, joined)),
                 Tried::DeliveryExists { delivery, event } => {
-                    return Ok(known_delivery(admission, &delivery, event.as_ref()));
+                    return Ok(self.known_delivery(admission, &delivery, event.as_ref()).await);
                 }
                 Tried::EventExists(item) => {
                     joined = readable(admission, items::read_event(&item));
@@ -147,6 +148,43 @@ impl DynamoLedger {
             }
         }
         Err(error)
+    }
+
+    /// The delivery was there: our own write whose answer was lost, or a duplicate.
+    ///
+    /// A row that cannot be read is there all the same, and never makes a duplicate an error. What counts is the event that
+    /// the kept bytes mean; other bytes may mean another one, which is there for reasons of its own.
+    async fn known_delivery(&self, admission: &Admission<'_>, delivery: &Item, event: Option<&Item>) -> Admitted {
+        let beside = event.and_then(|item| readable(admission, items::read_event(item)));
+        let Some(known) = readable(admission, items::read_delivery(delivery)) else {
+            return Admitted::Duplicate {
+                conflict: false,
+                event: beside.map(Box::new),
+            };
+        };
+        let kept = known.row.delivery;
+        let event = match (&kept.outcome, beside) {
+            (Outcome::Accepted(id), Some(row)) if row.event.id == *id => Some(row),
+            // The answer did not show it: these bytes mean another event or none, or a conflict hid it.
+            (Outcome::Accepted(id), _) => self.kept_event(id).await,
+            (Outcome::Ignored(_) | Outcome::Malformed(_), _) => None,
+        };
+        if known.nonce == admission.nonce {
+            let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
+            return Admitted::Created { lease };
+        }
+        Admitted::Duplicate {
+            conflict: kept.digest != admission.delivery.digest,
+            event: event.map(Box::new),
+        }
+    }
+
+    /// The event's row, where it can be had. Whoever asks has a durable delivery and loses nothing without it.
+    async fn kept_event(&self, id: &EventId) -> Option<EventRow> {
+        self.event(id).await.unwrap_or_else(|error| {
+            tracing::warn!(event.id = %id, "{error}; leave the event until it is due");
+            None
+        })
     }
 
     async fn try_both(
@@ -332,30 +370,6 @@ fn existing(error: &SdkError<PutItemError>) -> Option<&Item> {
         return None;
     };
     failed.item()
-}
-
-/// The delivery was there: our own write whose answer was lost, or a duplicate.
-///
-/// A row that cannot be read is there all the same, and never makes a duplicate an error.
-fn known_delivery(admission: &Admission<'_>, delivery: &Item, event: Option<&Item>) -> Admitted {
-    let event = event.and_then(|item| readable(admission, items::read_event(item)));
-    let Some(known) = readable(admission, items::read_delivery(delivery)) else {
-        return Admitted::Duplicate {
-            conflict: false,
-            event: event.map(Box::new),
-        };
-    };
-    if known.nonce == admission.nonce {
-        let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
-        return Admitted::Created { lease };
-    }
-    let delivery = known.row.delivery;
-    // Other bytes may mean another event, which is there for reasons of its own. What counts is what the kept bytes mean.
-    let event = event.filter(|row| delivery.outcome == Outcome::Accepted(row.event.id.clone()));
-    Admitted::Duplicate {
-        conflict: delivery.digest != admission.delivery.digest,
-        event: event.map(Box::new),
-    }
 }
 
 fn readable<R>(admission: &Admission<'_>, row: Result<R, Unreadable>) -> Option<R> {

@@ -13,14 +13,17 @@ pub(super) fn time(raw: Raw<'_>) -> Option<Timestamp> {
     }
 }
 
-/// The instant that RFC 3339 text names, whatever its offset. `None` for anything else, and before 1970: no event of
-/// GitHub's is that old, and a commit may carry any date.
+/// The instant that RFC 3339 text names, whatever its offset. `None` for anything else, before 1970 and from the year 9000 on:
+/// a commit may carry any date, and one at the end of time cannot be stored and read back.
 pub(crate) fn instant(text: &str) -> Option<Timestamp> {
     text.parse().ok().filter(is_plausible)
 }
 
+/// 1 January 9000, 00:00 UTC.
+const YEAR_9000: Timestamp = Timestamp::constant(221_845_392_000, 0);
+
 fn is_plausible(time: &Timestamp) -> bool {
-    *time >= Timestamp::UNIX_EPOCH
+    (Timestamp::UNIX_EPOCH..YEAR_9000).contains(time)
 }
 
 #[cfg(test)]
@@ -56,6 +59,7 @@ mod tests {
             r#""""#,
             r#""soon""#,
             r#""1969-12-31T23:59:59Z""#,
+            r#""9999-12-30T22:00:00.5Z""#,
             r#""2026-13-01T00:00:00Z""#,
             r#""\ud83d""#,
         ] {

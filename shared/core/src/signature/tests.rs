@@ -261,11 +261,20 @@ fn a_secret_speaks_only_for_the_repositories_that_it_is_limited_to() {
 
 #[test]
 fn one_material_under_two_limits_may_speak_for_both() {
-    let one = parse(&json!([{"secret": A, "id": "a", "repositories": ["acme/app"]}]));
-    let two = parse(&json!([{"secret": A, "id": "b", "repositories": ["acme/web"]}]));
-    let both = one.and(two);
+    let both = parse(&json!([
+        {"secret": A, "id": "a", "repositories": ["acme/app"]},
+        {"secret": A, "id": "b", "repositories": ["acme/web"]},
+    ]));
     assert_eq!(key_for(&both, A_SIGNED, Some(&repository("acme/app"))), Some("a"));
     assert_eq!(key_for(&both, A_SIGNED, Some(&repository("acme/web"))), Some("b"));
+}
+
+#[test]
+fn an_older_version_of_the_document_cannot_lift_a_limit_that_the_current_one_sets() {
+    let current = parse(&json!([{"secret": A, "id": "a", "repositories": ["acme/*"]}]));
+    let both = current.and(parse(&json!(A)));
+    assert_eq!(key_for(&both, A_SIGNED, Some(&repository("acme/app"))), Some("a"));
+    assert_eq!(key_for(&both, A_SIGNED, Some(&repository("evil/app"))), None);
 }
 
 #[test]
