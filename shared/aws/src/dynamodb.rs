@@ -5,6 +5,7 @@
 
 mod admit;
 mod body;
+mod due;
 mod items;
 mod owners;
 mod read;
@@ -19,10 +20,10 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventRow, Lease, Refused, Renew, Settle, Settled,
+    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Refused, Renew, Settle, Settled,
     Settlement, Status, Step, Verdict, transition,
 };
-use forebay_core::ports::{ErrorClass, Ledger, LedgerError, Listed, Listing, Renewed};
+use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -185,7 +186,7 @@ fn claim_write(pk: &str, claim: &Claim) -> Write {
         .value(":zero", number(0))
         .value(":nonce", number(claim.nonce.number()))
         .value(":until", millis(lease_until))
-        .value(":due_shard", text(items::due_shard(pk)))
+        .value(":due_shard", text(items::due_shard_of(pk)))
         .value(":due_at", millis(after(lease_until, claim.skew)))
         .value(":now", millis(claim.now))
         .value(":lapsed", millis(before(claim.now, claim.skew)))
@@ -239,7 +240,10 @@ fn settle_write(pk: &str, lease: &Lease, now: Timestamp, settlement: &Settlement
     .value(":tries", number(settlement.tries));
     let destinations = &settlement.destinations;
     let optional = [
-        (name::DUE_SHARD, settlement.due_at.map(|_| text(items::due_shard(pk)))),
+        (
+            name::DUE_SHARD,
+            settlement.due_at.map(|_| text(items::due_shard_of(pk))),
+        ),
         (name::DUE_AT, settlement.due_at.map(millis)),
         (
             name::WAITING_FOR,
@@ -275,7 +279,7 @@ fn renew_write(pk: &str, lease: &Lease, renew: &Renew) -> Write {
     };
     owned(write, lease, renew.now)
         .value(":until", millis(until))
-        .value(":due_shard", text(items::due_shard(pk)))
+        .value(":due_shard", text(items::due_shard_of(pk)))
         .value(":due_at", millis(after(until, renew.skew)))
 }
 
@@ -345,6 +349,14 @@ impl Ledger for DynamoLedger {
                 Unreadable::Attribute(name::LEASE_UNTIL),
             )),
         }
+    }
+
+    async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {
+        self.raise_row(event, raise).await
+    }
+
+    async fn due(&self, query: &DueQuery) -> Result<DuePage, LedgerError> {
+        self.list_due(query).await
     }
 
     async fn event(&self, event: &EventId) -> Result<Option<EventRow>, LedgerError> {

@@ -107,7 +107,18 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     /// [`LedgerError`] where the ledger gave no answer. What was claimed is due again after a back-off, or when its lease
     /// has lapsed.
     pub async fn claim_and_drive(&self, event: &EventId, cause: Cause) -> Result<Driven, LedgerError> {
-        match self.claim(event, cause).await? {
+        self.claim_and_drive_as(event, Nonce::from_random(self.time.random()), cause)
+            .await
+    }
+
+    /// Claims an event with this nonce, which nobody else has, and drives it.
+    pub(crate) async fn claim_and_drive_as(
+        &self,
+        event: &EventId,
+        nonce: Nonce,
+        cause: Cause,
+    ) -> Result<Driven, LedgerError> {
+        match self.ledger.claim(event, self.claim_by(nonce, cause)).await? {
             Claimed::Lost(refused) => Ok(Driven::Lost(refused)),
             Claimed::Won { row, lease } => match self.ledger.pointers(&pointer_keys(&row.event)).await {
                 Ok(pointers) => self.drive(&row, lease, &pointers).await,
@@ -183,9 +194,13 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     }
 
     fn new_claim(&self, cause: Cause) -> Claim {
+        self.claim_by(Nonce::from_random(self.time.random()), cause)
+    }
+
+    fn claim_by(&self, nonce: Nonce, cause: Cause) -> Claim {
         Claim {
             now: self.time.now(),
-            nonce: Nonce::from_random(self.time.random()),
+            nonce,
             lease: self.limits.lease,
             skew: self.limits.skew,
             cause,

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use crate::delivery::DeliveryKey;
 use crate::event::{EventId, Repository};
 use crate::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Renew, Sent, Settled, Settlement,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Refused, Renew, Sent, Settled,
+    Settlement, Status,
 };
 use crate::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 
@@ -120,7 +121,69 @@ pub enum Renewed {
     /// The right lasts longer now.
     Kept(Lease),
     /// The right was not ours any more.
-    Lost(crate::ledger::Refused),
+    Lost(Refused),
+}
+
+/// Shards in which due rows are kept apart, so that one crowded place does not slow all of them.
+pub const DUE_SHARDS: u32 = 8;
+
+/// What is asked for of the rows that are due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueQuery {
+    /// One of [`DUE_SHARDS`], from 0.
+    pub shard: u32,
+    /// Due no later than this.
+    pub until: Timestamp,
+    /// Behind this row of an earlier page.
+    pub after: Option<DueMark>,
+    /// At most so many rows.
+    pub limit: usize,
+}
+
+/// The place of a row among those of its shard, in the ledger's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueMark {
+    /// When the row was due.
+    pub due_at: Timestamp,
+    /// Its key.
+    pub key: String,
+}
+
+/// An event that was due when it was looked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    /// Since when.
+    pub due_at: Timestamp,
+    /// Which.
+    pub event: EventId,
+}
+
+/// Due rows of one shard, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DuePage {
+    /// The events.
+    pub events: Vec<Due>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<DueMark>,
+}
+
+/// What came of raising a row's failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raised {
+    /// It is due again later.
+    Later,
+    /// It was the last time: the row has failed permanently.
+    Ended,
+    /// The row was left as it is.
+    Lost(Refused),
+}
+
+impl Raised {
+    /// What it means that a raised row has this status now.
+    #[must_use]
+    pub const fn of(status: Status) -> Self {
+        if status.is_terminal() { Self::Ended } else { Self::Later }
+    }
 }
 
 /// What a listing walks through.
@@ -166,6 +229,15 @@ pub trait Ledger: Send + Sync {
 
     /// Makes a right last longer.
     fn renew(&self, lease: Lease, renew: Renew) -> impl Future<Output = Result<Renewed, LedgerError>> + Send;
+
+    /// Counts a failure against a row that cannot be read or handled, and moves it on.
+    ///
+    /// Needs no more of the row than that it is there: what cannot be read of it is taken for nothing, and a counter that
+    /// cannot be read has reached the ceiling. A row of a newer format is left alone.
+    fn raise(&self, event: &EventId, raise: Raise) -> impl Future<Output = Result<Raised, LedgerError>> + Send;
+
+    /// A page of what is due. May lag behind the last writes, so that whatever it names is only worth a claim.
+    fn due(&self, query: &DueQuery) -> impl Future<Output = Result<DuePage, LedgerError>> + Send;
 
     /// An event's row, read consistently.
     fn event(&self, event: &EventId) -> impl Future<Output = Result<Option<EventRow>, LedgerError>> + Send;

@@ -3,12 +3,14 @@
 //! Times are epoch milliseconds, except the time-to-live, which DynamoDB wants in epoch seconds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Ignored, Malformed, Outcome};
 use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject, SubjectKind};
 use forebay_core::ledger::{DeliveryRow, EventRow, Nonce, Reason, Sent, State, Status, Token};
+use forebay_core::ports::DUE_SHARDS;
 use forebay_core::session::{AgentName, Owner, OwnerKey, Phase, Pointer, Session, SessionId};
 use jiff::Timestamp;
 use jiff::tz::Offset;
@@ -22,8 +24,6 @@ pub(crate) const FORMAT: u64 = 1;
 const ROW: &str = "row";
 /// Sort key of a body chunk.
 const CHUNK: &str = "chunk";
-/// Shards of the `due` index for each kind of row: one partition takes 1,000 writes a second.
-pub(crate) const DUE_SHARDS: u64 = 8;
 /// Shards of the `recent` index for each kind of row and day.
 pub(crate) const RECENT_SHARDS: u64 = 4;
 
@@ -107,9 +107,14 @@ pub(crate) fn event_id_of(pk: &str) -> Option<EventId> {
     pk.strip_prefix("event#").map(EventId::new)
 }
 
-/// Shard of the `due` index that events with this key are in.
-pub(crate) fn due_shard(pk: &str) -> String {
-    format!("event#{}", shard(pk, DUE_SHARDS))
+/// One shard of the `due` index. Each kind of row has its own: one partition takes 1,000 writes a second.
+pub(crate) fn due_shard(shard: impl fmt::Display) -> String {
+    format!("event#{shard}")
+}
+
+/// Shard of the `due` index that the event with this key is in.
+pub(crate) fn due_shard_of(pk: &str) -> String {
+    due_shard(shard(pk, u64::from(DUE_SHARDS)))
 }
 
 /// Shard of the `recent` index.
@@ -438,7 +443,7 @@ fn put_state(row: &mut Row, pk: &str, state: &State) {
     row.put_some(name::LEASE_UNTIL, state.lease_until.map(millis));
     row.put_counter(name::FAILURES, state.failures);
     row.put_counter(name::TRIES, state.tries);
-    row.put_some(name::DUE_SHARD, state.due_at.map(|_| text(due_shard(pk))));
+    row.put_some(name::DUE_SHARD, state.due_at.map(|_| text(due_shard_of(pk))));
     row.put_some(name::DUE_AT, state.due_at.map(millis));
     row.put_some(
         name::WAITING_FOR,
@@ -542,6 +547,32 @@ fn read_state(reader: &Reader<'_>) -> Result<State, Unreadable> {
         destinations: destinations.collect::<Result<_, _>>()?,
         generation: reader.counter(name::GENERATION)?,
         expires_at: reader.expiry()?,
+    })
+}
+
+/// Reads the state of a row that may be broken: what cannot be read counts as absent, and a counter that cannot be read as
+/// used up.
+///
+/// # Errors
+/// [`Unreadable::Newer`] alone.
+pub(crate) fn read_leniently(item: &Item) -> Result<State, Unreadable> {
+    if let Err(newer @ Unreadable::Newer(_)) = Reader::new(item) {
+        return Err(newer);
+    }
+    let reader = Reader(item);
+    Ok(State {
+        status: reader.word(name::STATUS, Status::from_word).unwrap_or(Status::Received),
+        reason: reader.text(name::REASON).and_then(Reason::from_word),
+        token: Token::from_number(reader.number(name::TOKEN).unwrap_or_default()),
+        nonce: Nonce::from_random(reader.number(name::NONCE).unwrap_or_default()),
+        lease_until: reader.time(name::LEASE_UNTIL).unwrap_or_default(),
+        failures: reader.counter(name::FAILURES).unwrap_or(u32::MAX),
+        tries: reader.counter(name::TRIES).unwrap_or_default(),
+        due_at: reader.time(name::DUE_AT).unwrap_or_default(),
+        waiting_for: reader.text(name::WAITING_FOR).map(OwnerKey::from_stored),
+        destinations: BTreeMap::new(),
+        generation: reader.counter(name::GENERATION).unwrap_or_default(),
+        expires_at: reader.expiry().unwrap_or_default(),
     })
 }
 

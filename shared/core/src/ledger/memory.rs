@@ -6,10 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventRow, Lease, Settled, State};
-use super::transition::{Claim, Refused, Renew, Settle, Settlement, Step, Verdict, transition};
+use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, transition};
 use crate::delivery::{DeliveryKey, Outcome};
 use crate::event::{EventId, Repository};
-use crate::ports::{ErrorClass, Ledger, LedgerError, Listing, Renewed};
+use crate::ports::{
+    DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Renewed,
+};
 use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
 
 /// A ledger in memory.
@@ -233,6 +235,44 @@ impl Ledger for MemoryLedger {
         Ok(Renewed::Kept(renewed.ok_or_else(|| vanished(&lease.event))?))
     }
 
+    async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {
+        match self.tables().step(event, &Step::Raise(raise)) {
+            Ok(row) => Ok(Raised::of(row.state.status)),
+            Err(Some(refused)) => Ok(Raised::Lost(refused)),
+            Err(None) => Err(vanished(event)),
+        }
+    }
+
+    async fn due(&self, query: &DueQuery) -> Result<DuePage, LedgerError> {
+        let tables = self.tables();
+        let due = tables.events.values().filter_map(|row| {
+            let due_at = row.state.due_at.filter(|due_at| *due_at <= query.until)?;
+            Some((due_at, &row.event.id))
+        });
+        let after = |(due_at, id): &(Timestamp, &EventId)| match &query.after {
+            Some(mark) => (*due_at, id.as_str()) > (mark.due_at, mark.key.as_str()),
+            None => true,
+        };
+        let mut due: Vec<_> = due.filter(|(_, id)| shard(id) == query.shard).filter(after).collect();
+        due.sort();
+        let more = due.len() > query.limit;
+        due.truncate(query.limit);
+        let last = due.last().filter(|_| more);
+        Ok(DuePage {
+            next: last.map(|(due_at, id)| DueMark {
+                due_at: *due_at,
+                key: id.to_string(),
+            }),
+            events: due
+                .into_iter()
+                .map(|(due_at, id)| Due {
+                    due_at,
+                    event: id.clone(),
+                })
+                .collect(),
+        })
+    }
+
     async fn event(&self, event: &EventId) -> Result<Option<EventRow>, LedgerError> {
         Ok(self.tables().events.get(event).cloned())
     }
@@ -323,6 +363,15 @@ impl Ledger for MemoryLedger {
         rows.sort_by_key(|row| row.state.due_at);
         Ok(rows.into_iter().take(limit).map(|row| row.event.id.clone()).collect())
     }
+}
+
+/// Any spread will do: nothing is stored by it.
+fn shard(event: &EventId) -> u32 {
+    let sum = event
+        .as_str()
+        .bytes()
+        .fold(0_u32, |sum, byte| sum.wrapping_add(byte.into()));
+    sum.checked_rem(DUE_SHARDS).unwrap_or(0)
 }
 
 fn newest<'a, R: Clone + 'a>(rows: impl Iterator<Item = (Timestamp, &'a R)>, listing: &Listing) -> Vec<R> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::rows::{Nonce, Reason, Sent, State, Status, Token};
+use crate::backoff;
 use crate::session::OwnerKey;
 
 /// Why somebody asks for an event.
@@ -80,6 +81,28 @@ pub struct Renew {
     pub skew: SignedDuration,
 }
 
+/// Raise: this row cannot be read or handled, which counts as a failure of its own. It is moved on, and ended at the ceiling.
+///
+/// It holds no lease. It is taken only where nothing has happened since the row was seen to be due, or where the only thing
+/// that has is the asker's own claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raise {
+    /// The asker's clock.
+    pub now: Timestamp,
+    /// The due time at which the row was found.
+    pub seen: Timestamp,
+    /// The nonce of the asker's claim, whether or not that claim was granted.
+    pub nonce: Nonce,
+    /// Shortest wait until the row is due again.
+    pub wait_min: SignedDuration,
+    /// Longest.
+    pub wait_max: SignedDuration,
+    /// Failures at which the row is ended.
+    pub failures_max: u32,
+    /// When the row may go, if this ends it.
+    pub expires_at: Timestamp,
+}
+
 /// Everything that can be asked of an event's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -89,6 +112,8 @@ pub enum Step {
     Settle(Settle),
     /// See [`Renew`].
     Renew(Renew),
+    /// See [`Raise`].
+    Raise(Raise),
 }
 
 /// Why a step was not taken. Expected answers, not errors.
@@ -150,6 +175,7 @@ pub fn transition(state: Option<&State>, step: &Step) -> Verdict {
         Step::Claim(claim) => apply_claim(state, claim),
         Step::Settle(settle) => apply_settle(state, settle),
         Step::Renew(renew) => apply_renew(state, renew),
+        Step::Raise(raise) => apply_raise(state, raise),
     }
 }
 
@@ -228,6 +254,40 @@ fn apply_renew(state: &State, renew: &Renew) -> Verdict {
     Verdict::Applied(State {
         lease_until: Some(lease_until),
         due_at: Some(later(lease_until, renew.skew)),
+        ..state.clone()
+    })
+}
+
+fn apply_raise(state: &State, raise: &Raise) -> Verdict {
+    let ours = state.nonce == raise.nonce;
+    let failures = match state.status {
+        Status::FailedRetryable | Status::FailedPermanent if ours => return Verdict::Already,
+        Status::Processed | Status::FailedPermanent => return Verdict::Refused(Refused::Terminal(state.status)),
+        // Our own claim has counted itself.
+        Status::Claimed if ours => state.failures,
+        Status::Received | Status::Claimed | Status::FailedRetryable | Status::Parked => match state.due_at {
+            Some(due_at) if due_at == raise.seen && due_at <= raise.now => state.failures.saturating_add(1),
+            Some(due_at) => return Verdict::Refused(Refused::NotDue { due_at }),
+            None => return Verdict::Refused(Refused::Stale { current: state.token }),
+        },
+    };
+    let ended = failures >= raise.failures_max;
+    let wait = backoff::wait(failures, raise.wait_min, raise.wait_max, raise.nonce.number());
+    let (status, reason) = if ended {
+        (Status::FailedPermanent, Reason::TooManyFailures)
+    } else {
+        (Status::FailedRetryable, Reason::Failed)
+    };
+    Verdict::Applied(State {
+        status,
+        reason: Some(reason),
+        // Whoever held the row before is fenced by it.
+        nonce: raise.nonce,
+        lease_until: None,
+        failures,
+        due_at: (!ended).then(|| later(raise.now, wait)),
+        waiting_for: None,
+        expires_at: ended.then_some(raise.expires_at),
         ..state.clone()
     })
 }

@@ -1,0 +1,1 @@
+//! Sweeps and what comes of due events.
