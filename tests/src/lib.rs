@@ -5,6 +5,7 @@ pub mod counting;
 pub mod engine;
 pub mod fakes;
 pub mod fault;
+pub mod reaper;
 pub mod samples;
 pub mod scripted;
 pub mod strangers;

@@ -4,9 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_aws::config::{Config, FUNCTION_SECONDS_MAX, INBOX_PREFIX, VARIABLES};
+use forebay_aws::config::{
+    Config, INBOX_PREFIX, LEASED_SECONDS_MAX, REAPER_SECONDS_MAX, REAPER_VARIABLES, ReaperConfig, VARIABLES,
+};
 use forebay_aws::dynamodb::{DUE_INDEX, RECENT_INDEX, WAITING_INDEX};
 use forebay_core::ledger::Limits;
+use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, NOTICE};
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::template::{Template, WORKSPACE};
@@ -14,6 +17,8 @@ use serde_json::{Value, json};
 
 const FUNCTION: &str = "AWS::Serverless::Function";
 const QUEUE: &str = "AWS::SQS::Queue";
+const WEBHOOK: &str = "WebhookFunction";
+const REAPER: &str = "ReaperFunction";
 
 /// Variables of a function, as the template sets them.
 fn variables(function: &Value) -> BTreeMap<String, Value> {
@@ -25,9 +30,9 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The environment of the webhook, with `changed` in place of the parameters' defaults.
-fn environment(template: &Template, changed: &[(&str, &Value)]) -> BTreeMap<String, String> {
-    let function = template.at("/Resources/WebhookFunction");
+/// The environment of a function, with `changed` in place of the parameters' defaults.
+fn environment(template: &Template, function: &str, changed: &[(&str, &Value)]) -> BTreeMap<String, String> {
+    let function = template.at(&format!("/Resources/{function}"));
     let value = |value: &Value| {
         let parameter = value["Ref"].as_str().unwrap_or_default();
         let default = template.at(&format!("/Parameters/{parameter}/Default"));
@@ -47,10 +52,10 @@ fn environment(template: &Template, changed: &[(&str, &Value)]) -> BTreeMap<Stri
 fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
     // S2-06 of names: one definition, compared.
     let template = Template::read();
-    for (name, function) in template.resources(FUNCTION) {
-        let given = variables(function);
+    for (name, read) in [(WEBHOOK, VARIABLES), (REAPER, REAPER_VARIABLES)] {
+        let given = variables(template.at(&format!("/Resources/{name}")));
         let (inboxes, others): (Vec<_>, Vec<_>) = given.keys().partition(|name| name.starts_with(INBOX_PREFIX));
-        let expected: BTreeSet<&str> = VARIABLES.iter().copied().collect();
+        let expected: BTreeSet<&str> = read.iter().copied().collect();
         let others: BTreeSet<&str> = others.into_iter().map(String::as_str).collect();
         assert_eq!(others, expected, "{name}");
         let inboxes: BTreeSet<&str> = inboxes
@@ -63,7 +68,7 @@ fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
             "{name}"
         );
     }
-    assert!(!template.resources(FUNCTION).is_empty());
+    assert_eq!(template.resources(FUNCTION).len(), 2);
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn each_parameter_says_what_it_is_and_is_bounded() {
 #[test]
 fn the_defaults_of_template_and_code_are_the_same() {
     let template = Template::read();
-    let with_defaults = environment(&template, &[]);
+    let with_defaults = environment(&template, WEBHOOK, &[]);
     // Only what has no default.
     let needed = |name: &str| name.starts_with(INBOX_PREFIX) || ["TABLE_NAME", "SECRET_ID"].contains(&name);
     let mut bare = with_defaults.clone();
@@ -98,12 +103,31 @@ fn the_defaults_of_template_and_code_are_the_same() {
     let config = Config::read(with_defaults).unwrap();
     assert_eq!(config.limits, Limits::default());
     assert_eq!(format!("{config:?}"), format!("{:?}", Config::read(bare).unwrap()));
+    let with_defaults = environment(&template, REAPER, &[]);
+    let mut bare = with_defaults.clone();
+    bare.retain(|name, _| needed(name));
+    let config = ReaperConfig::read(with_defaults).unwrap();
+    assert_eq!((config.limits, config.reap), (Limits::default(), ReapLimits::default()));
+    assert_eq!(
+        format!("{config:?}"),
+        format!("{:?}", ReaperConfig::read(bare).unwrap())
+    );
 }
 
 #[test]
 fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
+    check_every_border(WEBHOOK, 10, |environment| Config::read(environment).map(drop));
+    check_every_border(REAPER, 11, |environment| ReaperConfig::read(environment).map(drop));
+}
+
+/// Reads the environment of `function` with every pair of borders of the parameters that it uses: so many have a range.
+fn check_every_border(
+    function: &str,
+    count: usize,
+    read: impl Fn(BTreeMap<String, String>) -> Result<(), forebay_aws::config::Problems>,
+) {
     let template = Template::read();
-    let used: BTreeSet<String> = variables(template.at("/Resources/WebhookFunction"))
+    let used: BTreeSet<String> = variables(template.at(&format!("/Resources/{function}")))
         .values()
         .filter_map(|value| Some(value["Ref"].as_str()?.to_owned()))
         .collect();
@@ -113,13 +137,17 @@ fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
         .filter(|(name, parameter)| used.contains(*name) && parameter["MinValue"].is_number())
         .map(|(name, parameter)| (name, [&parameter["MinValue"], &parameter["MaxValue"]]))
         .collect();
-    assert_eq!(ranges.len(), 10, "{ranges:?}");
+    assert_eq!(ranges.len(), count, "{ranges:?}");
     // Parameters limit one another: every pair of borders, with all others at their defaults.
     for (one, borders) in &ranges {
         for (other, other_borders) in &ranges {
             for border in borders {
                 for other_border in other_borders {
-                    let read = Config::read(environment(&template, &[(one, border), (other, other_border)]));
+                    let read = read(environment(
+                        &template,
+                        function,
+                        &[(one, border), (other, other_border)],
+                    ));
                     assert!(read.is_ok(), "{one}={border} {other}={other_border}: {read:?}");
                 }
             }
@@ -128,17 +156,19 @@ fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
 }
 
 #[test]
-fn a_lease_outlives_its_function_whatever_the_parameters_are() {
-    // DESIGN §4: lease ≥ function timeout + skew.
+fn a_lease_outlives_the_work_under_it_whatever_the_parameters_are() {
+    // DESIGN §4: lease ≥ function timeout + skew. The reaper ends each drive as early as the webhook would.
     let template = Template::read();
     let border = |pointer: &str| template.at(pointer).as_i64().unwrap();
     let shortest = border("/Parameters/LeaseSeconds/MinValue");
     let widest = border("/Parameters/SkewSeconds/MaxValue");
-    for (name, function) in template.resources(FUNCTION) {
-        let timeout = function["Properties"]["Timeout"].as_i64().unwrap();
-        assert_eq!(timeout, FUNCTION_SECONDS_MAX, "{name}");
-        assert!(shortest > timeout + widest, "{name}");
-    }
+    assert!(shortest > LEASED_SECONDS_MAX + widest);
+    let timeout = |name: &str| border(&format!("/Resources/{name}/Properties/Timeout"));
+    assert_eq!(timeout(WEBHOOK), LEASED_SECONDS_MAX);
+    assert_eq!(reaper::DRIVE_TIME_MAX.as_secs(), LEASED_SECONDS_MAX.unsigned_abs());
+    // No run of the reaper meets the next one: the shortest schedule is a minute.
+    assert_eq!(timeout(REAPER), REAPER_SECONDS_MAX);
+    assert!(timeout(REAPER) < 60);
     assert!(border("/Parameters/RetrySecondsMin/MaxValue") <= border("/Parameters/RetrySecondsMax/MinValue"));
 }
 
@@ -289,11 +319,15 @@ fn listed(value: &Value) -> Vec<Value> {
     value.as_array().cloned().unwrap_or_else(|| vec![value.clone()])
 }
 
-#[test]
-fn the_webhook_may_do_what_its_code_does_and_nothing_else() {
-    let template = Template::read();
-    let mut allowed: BTreeSet<(String, String)> = BTreeSet::new();
-    for (name, statement) in statements(&template) {
+/// What one role may do: what stands in it, and in the policies that are attached to it.
+fn allowed(template: &Template, role: &str) -> BTreeSet<(String, String)> {
+    let mut allowed = BTreeSet::new();
+    for (name, statement) in statements(template) {
+        let attached = &template.at(&format!("/Resources/{name}/Properties/Roles"));
+        let attached = attached.as_array().into_iter().flatten();
+        if name != role && !attached.clone().any(|one| *one == json!({"Ref": role})) {
+            continue;
+        }
         assert_eq!(statement["Effect"], "Allow", "{name}");
         for action in listed(&statement["Action"]) {
             for resource in listed(&statement["Resource"]) {
@@ -303,46 +337,83 @@ fn the_webhook_may_do_what_its_code_does_and_nothing_else() {
             }
         }
     }
+    allowed
+}
+
+#[test]
+fn each_role_may_do_what_its_code_does_and_nothing_else() {
+    // S2-19
+    let template = Template::read();
     let arn = |name: &str| json!({"Fn::GetAtt": format!("{name}.Arn")}).to_string();
     let inbox = |name: &str| json!({"Fn::GetAtt": [{"Fn::Sub": format!("Inbox{name}")}, "Arn"]}).to_string();
-    let expected = [
-        ("logs:CreateLogStream", arn("WebhookLogs")),
-        ("logs:PutLogEvents", arn("WebhookLogs")),
+    let index = |name: &str| json!({"Fn::Sub": format!("${{LedgerTable.Arn}}/index/{name}")}).to_string();
+    let both = |logs: &str, index: String| {
+        [
+            ("logs:CreateLogStream", arn(logs)),
+            ("logs:PutLogEvents", arn(logs)),
+            ("dynamodb:UpdateItem", arn("LedgerTable")),
+            ("dynamodb:GetItem", arn("LedgerTable")),
+            ("dynamodb:BatchGetItem", arn("LedgerTable")),
+            ("dynamodb:Query", index),
+            ("sqs:SendMessage", arn("InboxDispatcher")),
+            ("sqs:SendMessage", arn("InboxNotice")),
+            ("sqs:SendMessage", inbox("builder")),
+            ("sqs:SendMessage", inbox("reviewer")),
+        ]
+    };
+    let webhook = [
         // Transactions are allowed by the actions of their parts.
         ("dynamodb:PutItem", arn("LedgerTable")),
-        ("dynamodb:UpdateItem", arn("LedgerTable")),
-        ("dynamodb:GetItem", arn("LedgerTable")),
-        ("dynamodb:BatchGetItem", arn("LedgerTable")),
-        (
-            "dynamodb:Query",
-            json!({"Fn::Sub": "${LedgerTable.Arn}/index/waiting"}).to_string(),
-        ),
-        ("sqs:SendMessage", arn("InboxDispatcher")),
-        ("sqs:SendMessage", arn("InboxNotice")),
-        ("sqs:SendMessage", inbox("builder")),
-        ("sqs:SendMessage", inbox("reviewer")),
         (
             "secretsmanager:GetSecretValue",
             json!({"Fn::GetAtt": "Secret.Id"}).to_string(),
         ),
     ];
-    assert_eq!(
-        allowed,
-        expected.map(|(action, resource)| (action.to_owned(), resource)).into()
-    );
+    let expected = both("WebhookLogs", index("waiting")).into_iter().chain(webhook);
+    let named = |(action, resource): (&str, String)| (action.to_owned(), resource);
+    assert_eq!(allowed(&template, "WebhookRole"), expected.map(named).collect());
+    // The reaper admits nothing and has no secret.
+    let expected = both("ReaperLogs", index("due")).into_iter().map(named).collect();
+    assert_eq!(allowed(&template, "ReaperRole"), expected);
+    let expected = BTreeSet::from([named(("lambda:InvokeFunction", arn("ReaperFunction")))]);
+    assert_eq!(allowed(&template, "ReaperScheduleRole"), expected);
+    assert_eq!(template.resources("AWS::IAM::Role").len(), 3);
 }
 
 #[test]
-fn roles_are_explicit_and_only_lambda_takes_them() {
+fn the_reaper_runs_on_a_schedule_of_its_own_and_alone() {
+    let template = Template::read();
+    let function = &template.at("/Resources/ReaperFunction/Properties");
+    let schedule = &function["Events"]["Schedule"];
+    assert_eq!(schedule["Type"], "ScheduleV2");
+    let properties = &schedule["Properties"];
+    assert_eq!(properties["OmitName"], true, "or two stacks would share one schedule");
+    assert_eq!(properties["ScheduleExpression"], json!({"Ref": "ReapSchedule"}));
+    assert_eq!(properties["RoleArn"], json!({"Fn::GetAtt": "ReaperScheduleRole.Arn"}));
+    assert_eq!(template.at("/Parameters/ReapSchedule/Default"), "rate(1 minute)");
+    assert_eq!(template.at("/Parameters/ReaperReservedConcurrency/Default"), 1);
+    assert!(!function["ReservedConcurrentExecutions"].is_null());
+    // What cannot run is not repeated: the next run finds the same rows.
+    assert_eq!(function["EventInvokeConfig"]["MaximumRetryAttempts"], 0);
+}
+
+#[test]
+fn roles_are_explicit_and_only_their_service_takes_them() {
     let template = Template::read();
     for (name, role) in template.resources("AWS::IAM::Role") {
         assert_eq!(role["Properties"]["ManagedPolicyArns"], Value::Null, "{name}");
         let trust = &role["Properties"]["AssumeRolePolicyDocument"]["Statement"];
-        let expected = json!([{
+        let mut expected = json!([{
             "Effect": "Allow",
             "Principal": {"Service": "lambda.amazonaws.com"},
             "Action": "sts:AssumeRole",
         }]);
+        if name == "ReaperScheduleRole" {
+            // Schedules of this account only: the service acts for every account there is.
+            let account = json!({"aws:SourceAccount": {"Ref": "AWS::AccountId"}});
+            expected[0]["Principal"]["Service"] = json!("scheduler.amazonaws.com");
+            expected[0]["Condition"] = json!({"StringEquals": account});
+        }
         assert_eq!(*trust, expected, "{name}");
     }
     for (name, function) in template.resources(FUNCTION) {

@@ -8,13 +8,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_core::ledger::Limits;
+use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, Routes, Routing};
 use forebay_core::session::AgentName;
 use jiff::SignedDuration;
 
 /// What every inbox's variable begins with; its name follows.
 pub const INBOX_PREFIX: &str = "INBOX_";
-/// Variables of one name each that the template sets. Inboxes come besides.
+/// Variables of one name each that the template sets for the webhook. Inboxes come besides.
 pub const VARIABLES: &[&str] = &[
     "TABLE_NAME",
     "SECRET_ID",
@@ -34,12 +35,35 @@ pub const VARIABLES: &[&str] = &[
     "RETRY_SECONDS_MAX",
     "METRICS_NAMESPACE",
 ];
+/// The same for the reaper, which has no secret.
+pub const REAPER_VARIABLES: &[&str] = &[
+    "TABLE_NAME",
+    "ROUTES",
+    "IGNORED_ACTORS",
+    "RETENTION_DAYS",
+    "PARK_DAYS",
+    "AGE_DAYS_MAX",
+    "FAILURES_MAX",
+    "LEASE_SECONDS",
+    "SKEW_SECONDS",
+    "RETRY_SECONDS_MIN",
+    "RETRY_SECONDS_MAX",
+    "REAP_EVENTS_MAX",
+    "REAP_CONCURRENCY",
+    "REAP_PAGE_ROWS",
+    "METRICS_NAMESPACE",
+];
 /// Takes the place of `SECRET_ID` on a laptop: a file with the same document.
 pub const PROVIDERS_FILE: &str = "PROVIDERS_FILE";
 /// The one host whose ids carry no prefix.
 const GITHUB_COM: &str = "github.com";
-/// Longest time a webhook may work, in seconds: the function's timeout. A lease outlives it.
-pub const FUNCTION_SECONDS_MAX: i64 = 10;
+/// Longest time that anybody works under one lease, in seconds. A lease outlives it.
+///
+/// For the webhook that is the function's timeout. The reaper works on one event after the other and ends each drive by then,
+/// so that its own timeout can be longer and a lease need not.
+pub const LEASED_SECONDS_MAX: i64 = 10;
+/// The reaper's timeout, in seconds: shorter than its shortest interval, so that no run meets the next one.
+pub const REAPER_SECONDS_MAX: i64 = 50;
 
 /// Where the secret document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +151,23 @@ pub struct Config {
     pub metrics_namespace: String,
 }
 
+/// What the reaper is told from outside.
+#[derive(Clone, Debug)]
+pub struct ReaperConfig {
+    /// The ledger's table.
+    pub table: String,
+    /// URL of each inbox's queue.
+    pub inboxes: BTreeMap<String, String>,
+    /// Static routes and ignored actors.
+    pub routing: Routing,
+    /// Spans and ceilings of the ledger.
+    pub limits: Limits,
+    /// How much one run takes on.
+    pub reap: ReapLimits,
+    /// `CloudWatch` namespace.
+    pub metrics_namespace: String,
+}
+
 /// Everything that is wrong with the configuration, at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<String>);
@@ -169,15 +210,42 @@ impl Config {
     /// # Errors
     /// As [`Self::from_env`].
     pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
-        let mut reader = Reader {
-            variables,
-            problems: Vec::new(),
-        };
-        let config = reader.config();
-        match (config, reader.problems.is_empty()) {
-            (Some(config), true) => Ok(config),
-            _ => Err(Problems(reader.problems)),
-        }
+        whole(variables, Reader::config)
+    }
+}
+
+impl ReaperConfig {
+    /// Reads the process's environment.
+    ///
+    /// # Errors
+    /// [`Problems`] names all that is missing or malformed. Every run then fails with them.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the environment"
+    )]
+    pub fn from_env() -> Result<Self, Problems> {
+        Self::read(std::env::vars().collect())
+    }
+
+    /// Reads `variables`.
+    ///
+    /// # Errors
+    /// As [`Self::from_env`].
+    pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
+        whole(variables, Reader::reaper)
+    }
+}
+
+/// What `read` makes of `variables`, if it finds no problem.
+fn whole<C>(variables: BTreeMap<String, String>, read: impl Fn(&mut Reader) -> Option<C>) -> Result<C, Problems> {
+    let mut reader = Reader {
+        variables,
+        problems: Vec::new(),
+    };
+    let config = read(&mut reader);
+    match (config, reader.problems.is_empty()) {
+        (Some(config), true) => Ok(config),
+        _ => Err(Problems(reader.problems)),
     }
 }
 
@@ -198,7 +266,7 @@ impl Reader {
         let source_ranges = self.source_ranges();
         let body_bytes_max = self.number("BODY_BYTES_MAX", 6_291_456, 1_024..=6_291_456);
         let secret_cache = self.number("SECRET_CACHE_SECONDS", 300, 1..=3_600);
-        let metrics_namespace = self.given("METRICS_NAMESPACE").unwrap_or_else(|| "Forebay".to_owned());
+        let metrics_namespace = self.metrics_namespace();
         Some(Config {
             table: table?,
             secret: secret?,
@@ -211,6 +279,33 @@ impl Reader {
             secret_cache: Duration::from_secs(u64::try_from(secret_cache?).ok()?),
             metrics_namespace,
         })
+    }
+
+    /// What the reaper reads of it, also behind the first problem.
+    fn reaper(&mut self) -> Option<ReaperConfig> {
+        let table = self.needed("TABLE_NAME");
+        let inboxes = self.inboxes();
+        let routing = self.routing(&inboxes.keys().cloned().collect());
+        let limits = self.limits();
+        let events_max = self.number("REAP_EVENTS_MAX", 5_000, 1..=100_000);
+        let concurrency = self.number("REAP_CONCURRENCY", 16, 1..=64);
+        let page_rows = self.number("REAP_PAGE_ROWS", 100, 1..=1_000);
+        Some(ReaperConfig {
+            table: table?,
+            inboxes,
+            routing,
+            limits: limits?,
+            reap: ReapLimits {
+                events_max: usize::try_from(events_max?).ok()?,
+                concurrency: usize::try_from(concurrency?).ok()?,
+                page_rows: usize::try_from(page_rows?).ok()?,
+            },
+            metrics_namespace: self.metrics_namespace(),
+        })
+    }
+
+    fn metrics_namespace(&self) -> String {
+        self.given("METRICS_NAMESPACE").unwrap_or_else(|| "Forebay".to_owned())
     }
 
     /// The variable's text, if it is there and not blank.
@@ -322,9 +417,9 @@ impl Reader {
         let park = self.number("PARK_DAYS", 3, 1..=30);
         let retention = self.number("RETENTION_DAYS", 35, 4..=3_650);
         let (lease, skew) = (lease?, skew?);
-        if lease <= FUNCTION_SECONDS_MAX.saturating_add(skew) {
+        if lease <= LEASED_SECONDS_MAX.saturating_add(skew) {
             self.problems.push(format!(
-                "LEASE_SECONDS must be more than SKEW_SECONDS and the function's {FUNCTION_SECONDS_MAX} seconds together"
+                "LEASE_SECONDS must be more than SKEW_SECONDS and the {LEASED_SECONDS_MAX} seconds of work under it together"
             ));
         }
         let days = |days: i64| SignedDuration::from_hours(days.saturating_mul(24));

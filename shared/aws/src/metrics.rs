@@ -76,6 +76,29 @@ pub struct EventCaught {
     pub latency_ms: u64,
 }
 
+/// One run of the reaper. No dimensions: there is one reaper.
+#[metrics(emf::dimension_sets = [[]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct Reaped {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Due events that were driven. A count.
+    pub redriven: u64,
+    /// Rows that were skipped: those that could not be read or handled, and those of a newer version. A count.
+    pub skipped: u64,
+    /// Events that were given up. A count.
+    pub permanent: u64,
+    /// Driven events that wait for an owner. A count.
+    pub parked: u64,
+    /// Rows that were due when the run began and are still due. A count.
+    pub backlog: u64,
+    /// How long the oldest due row had been due when the run began, in seconds.
+    pub oldest_due_seconds: u64,
+    /// From the start of the run to its end, in milliseconds.
+    pub duration_ms: u64,
+}
+
 /// A unit of work, as a line of metrics.
 #[derive(Debug)]
 pub enum Record {
@@ -85,6 +108,8 @@ pub enum Record {
     Refused(DeliveryRefused),
     /// See [`EventCaught`].
     Caught(EventCaught),
+    /// See [`Reaped`].
+    Reaped(Reaped),
 }
 
 /// Where lines of metrics go.
@@ -124,6 +149,7 @@ impl Metrics {
             Record::Answered(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Refused(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Caught(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Reaped(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
         };
         drop(format);
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-use crate::config::{Config, Problems};
+use crate::config::{Config, Problems, ReaperConfig};
 use crate::dynamodb::DynamoLedger;
 use crate::secrets::{SecretCache, Store};
 use crate::sqs::SqsInboxes;
@@ -26,7 +26,7 @@ const ATTEMPTS_MAX: u32 = 3;
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Crates whose logs are ours; the rest stays silent below warnings, since the SDK's own debug output shows requests.
-const OUR_CRATES: [&str; 4] = ["forebay_core", "forebay_aws", "forebay", "webhook"];
+const OUR_CRATES: [&str; 5] = ["forebay_core", "forebay_aws", "forebay", "webhook", "reaper"];
 
 /// What a function works with.
 #[derive(Debug)]
@@ -47,6 +47,24 @@ pub struct Clients {
 pub fn configure() -> Result<Config, Problems> {
     start_logging();
     Config::from_env().inspect_err(|problems| tracing::error!("{problems}"))
+}
+
+/// As [`configure`], for the reaper.
+///
+/// # Errors
+/// [`Problems`] where the configuration is unusable: fail every run with them.
+pub fn configure_reaper() -> Result<ReaperConfig, Problems> {
+    start_logging();
+    ReaperConfig::from_env().inspect_err(|problems| tracing::error!("{problems}"))
+}
+
+/// Makes the reaper's clients: ledger and inboxes. Makes no call.
+pub async fn connect_reaper(config: &ReaperConfig) -> (DynamoLedger, SqsInboxes) {
+    let sdk = sdk_config().await;
+    (
+        DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
+        SqsInboxes::new(aws_sdk_sqs::Client::new(&sdk), config.inboxes.clone()),
+    )
 }
 
 /// Makes the clients. Makes no call.
