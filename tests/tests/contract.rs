@@ -12,9 +12,9 @@ use std::sync::Arc;
 use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Malformed, Outcome};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::{
-    Admitted, Claimed, EventRow, Lease, Reason, Refused, Renew, Sent, Settled, Settlement, Status, Token,
+    Admitted, Claimed, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent, Settled, Settlement, Status, Token,
 };
-use forebay_core::ports::{Ledger, Listed, Listing, Renewed};
+use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Renewed};
 use forebay_core::session::{Opened, OwnerKey, Pointer, Session, SessionId};
 use forebay_tests::engine::{Embedded, Engine, Memory};
 use forebay_tests::samples::*;
@@ -100,6 +100,11 @@ every_engine_promises!(
     simultaneous_sessions_for_one_pull_request_have_one_owner,
     parked_events_wait_under_their_key_until_somebody_claims_them,
     two_reapers_over_twenty_lapsed_rows_win_twenty_claims_together,
+    what_is_due_is_listed_once_oldest_first_however_small_the_pages,
+    what_is_held_ended_or_due_later_is_not_listed_as_due,
+    a_raised_row_is_due_later_and_ends_at_the_ceiling,
+    a_raise_after_its_own_claim_counts_once_and_recognises_itself,
+    a_raise_leaves_alone_what_somebody_has_had_since_it_was_seen,
 );
 
 // --- small steps --------------------------------------------------------------------------------------------------------
@@ -446,14 +451,7 @@ async fn an_unknown_event_is_missing_and_not_an_error(engine: impl Engine) {
         Refused::Missing
     );
     let id = EventId::new("e404");
-    let lease = || {
-        Lease::proven_by(
-            &id,
-            &claimed(event("e404"), 1, at(0)).state,
-            forebay_core::ledger::Nonce::from_random(1),
-        )
-        .unwrap()
-    };
+    let lease = || Lease::proven_by(&id, &claimed(event("e404"), 1, at(0)).state, Nonce::from_random(1)).unwrap();
     let settled = ledger.settle(lease(), at(1), processed(at(1))).await.unwrap();
     assert_eq!(settled, Settled::Lost(Refused::Missing));
     let renewal = renewal(&lease(), at(1));
@@ -713,7 +711,7 @@ async fn an_owner_with_the_right_token_and_another_nonce_is_fenced(engine: impl 
     let ledger = engine.ledger();
     let lease = admit_event(&*ledger, "e", 1).await;
     let mut state = row(&*ledger, "e").await.state;
-    state.nonce = forebay_core::ledger::Nonce::from_random(2);
+    state.nonce = Nonce::from_random(2);
     let forged = || Lease::proven_by(lease.event(), &state, state.nonce).unwrap();
     let stale = Refused::Stale { current: Token::FIRST };
     assert_eq!(
@@ -783,7 +781,7 @@ async fn a_losing_duplicate_leaves_the_owners_row_as_it_is(engine: impl Engine) 
             Refused::Held { until: owner.until() }
         );
         let mut state = before.state.clone();
-        state.nonce = forebay_core::ledger::Nonce::from_random(nonce);
+        state.nonce = Nonce::from_random(nonce);
         let loser = Lease::proven_by(owner.event(), &state, state.nonce).unwrap();
         settled(&*ledger, loser, at(10), failed(at(11))).await;
         assert_eq!(row(&*ledger, "e").await, before);
@@ -1362,6 +1360,158 @@ async fn two_reapers_over_twenty_lapsed_rows_win_twenty_claims_together(engine: 
     for name in &names {
         assert_eq!(row(&*ledger, name).await.state.token.number(), 2);
     }
+}
+
+// --- what is due ----------------------------------------------------------------------------------------------------------
+
+/// Everything due at `now`, in pages of `limit` rows. Each shard's come in order.
+async fn due(ledger: &impl Ledger, now: Timestamp, limit: usize) -> Vec<Due> {
+    let mut all = Vec::new();
+    for shard in 0..DUE_SHARDS {
+        let mut query = DueQuery {
+            shard,
+            until: now,
+            after: None,
+            limit,
+        };
+        let began = all.len();
+        loop {
+            let page = ledger.due(&query).await.unwrap();
+            assert!(page.events.len() <= limit);
+            all.extend(page.events);
+            assert!(all[began..].is_sorted(), "{all:?}");
+            match page.next {
+                Some(mark) => query.after = Some(mark),
+                None => break,
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn raise(now: Timestamp, seen: Timestamp, nonce: u64) -> Raise {
+    Raise {
+        now,
+        seen,
+        nonce: Nonce::from_random(nonce),
+        wait_min: secs(15),
+        wait_max: secs(3_600),
+        failures_max: 4,
+        expires_at: now + RETENTION,
+    }
+}
+
+async fn what_is_due_is_listed_once_oldest_first_however_small_the_pages(engine: impl Engine) {
+    // Invariant 5
+    let ledger = engine.ledger();
+    let mut expected = Vec::new();
+    for number in 0..40_i64 {
+        let name = format!("e{number}");
+        let lease = admit_event(&*ledger, &name, 1).await;
+        // Some are due at the same time.
+        let due_at = at(100 - number / 2);
+        settled(&*ledger, lease, at(1), failed(due_at)).await;
+        expected.push(Due {
+            due_at,
+            event: EventId::new(&name),
+        });
+    }
+    expected.sort();
+    for limit in [1, 3, 1_000] {
+        assert_eq!(due(&*ledger, at(100), limit).await, expected, "{limit}");
+    }
+    expected.retain(|due| due.due_at <= at(90));
+    assert_eq!(due(&*ledger, at(90), 7).await, expected);
+}
+
+async fn what_is_held_ended_or_due_later_is_not_listed_as_due(engine: impl Engine) {
+    // S2-15: live leases and terminal rows are left alone
+    let ledger = engine.ledger();
+    drop(admit_event(&*ledger, "held", 1).await);
+    for (name, settlement) in [
+        ("done", processed(at(1))),
+        ("given-up", given_up(at(1))),
+        ("later", failed(at(61))),
+        ("waits", parked(pull(12), at(50))),
+    ] {
+        let lease = admit_event(&*ledger, name, 1).await;
+        settled(&*ledger, lease, at(1), settlement).await;
+    }
+    let names = |due: Vec<Due>| due.into_iter().map(|due| due.event.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(due(&*ledger, at(34), 10).await), Vec::<String>::new());
+    assert_eq!(names(due(&*ledger, at(60), 10).await), ["held", "waits"]);
+    assert_eq!(names(due(&*ledger, at(61), 10).await), ["held", "waits", "later"]);
+}
+
+async fn a_raised_row_is_due_later_and_ends_at_the_ceiling(engine: impl Engine) {
+    // S2-15, invariant 5
+    let ledger = engine.ledger();
+    let lease = admit_event(&*ledger, "a", 1).await;
+    settled(&*ledger, lease, at(1), parked(pull(12), at(10))).await;
+    let id = EventId::new("a");
+    let (mut now, mut seen) = (at(10), at(10));
+    for failures in 1..=3 {
+        let raised = ledger
+            .raise(&id, raise(now, seen, 10 + u64::from(failures)))
+            .await
+            .unwrap();
+        assert_eq!(raised, Raised::Later);
+        let state = row(&*ledger, "a").await.state;
+        assert_eq!((state.status, state.failures), (Status::FailedRetryable, failures));
+        assert!(state.due_at > Some(now) && state.waiting_for.is_none());
+        assert_eq!(ledger.waiting(&pull(12), 10).await.unwrap(), []);
+        seen = state.due_at.unwrap();
+        now = seen;
+    }
+    assert_eq!(ledger.raise(&id, raise(now, seen, 20)).await.unwrap(), Raised::Ended);
+    let state = row(&*ledger, "a").await.state;
+    assert_eq!(
+        (state.status, state.reason, state.failures, state.due_at),
+        (Status::FailedPermanent, Some(Reason::TooManyFailures), 4, None)
+    );
+    assert!(state.expires_at.is_some());
+    assert_eq!(due(&*ledger, at(86_400), 10).await, []);
+    let again = ledger.raise(&id, raise(now, seen, 21)).await.unwrap();
+    assert_eq!(again, Raised::Lost(Refused::Terminal(Status::FailedPermanent)));
+    let missing = ledger.raise(&EventId::new("b"), raise(now, seen, 22)).await.unwrap();
+    assert_eq!(missing, Raised::Lost(Refused::Missing));
+}
+
+async fn a_raise_after_its_own_claim_counts_once_and_recognises_itself(engine: impl Engine) {
+    let ledger = engine.ledger();
+    let first = admit_event(&*ledger, "a", 1).await;
+    drop(won(&*ledger, "a", claim(at(36), 2)).await);
+    for _ in 0..2 {
+        let raised = ledger
+            .raise(&EventId::new("a"), raise(at(37), at(35), 2))
+            .await
+            .unwrap();
+        assert_eq!(raised, Raised::Later);
+        let state = row(&*ledger, "a").await.state;
+        assert_eq!((state.failures, state.token.number()), (2, 2));
+    }
+    let stale = settled(&*ledger, first, at(20), processed(at(20))).await;
+    assert!(matches!(stale, Settled::Lost(Refused::Stale { .. })), "{stale:?}");
+}
+
+async fn a_raise_leaves_alone_what_somebody_has_had_since_it_was_seen(engine: impl Engine) {
+    // Invariant 4
+    let ledger = engine.ledger();
+    drop(admit_event(&*ledger, "a", 1).await);
+    let held = won(&*ledger, "a", claim(at(36), 2)).await;
+    let before = row(&*ledger, "a").await;
+    for (now, seen) in [(at(37), at(35)), (at(37), at(71))] {
+        let raised = ledger.raise(&EventId::new("a"), raise(now, seen, 3)).await.unwrap();
+        assert_eq!(raised, Raised::Lost(Refused::NotDue { due_at: at(71) }));
+    }
+    assert_eq!(row(&*ledger, "a").await, before);
+    assert_eq!(settled(&*ledger, held, at(40), failed(at(50))).await, Settled::Done);
+    let raised = ledger
+        .raise(&EventId::new("a"), raise(at(60), at(35), 3))
+        .await
+        .unwrap();
+    assert!(matches!(raised, Raised::Lost(Refused::Stale { .. })), "{raised:?}");
 }
 
 // --- rows of another version, and broken ones ------------------------------------------------------------------------------

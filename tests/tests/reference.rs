@@ -11,8 +11,8 @@ use std::fmt::Debug;
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::memory::MemoryLedger;
-use forebay_core::ledger::{Admitted, Cause, Claim, Claimed, DeliveryRow, Lease, Settlement};
-use forebay_core::ports::{Ledger, LedgerError, Listed, Listing, Renewed};
+use forebay_core::ledger::{Admitted, Cause, Claim, Claimed, DeliveryRow, Lease, Nonce, Raise, Settlement};
+use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, LedgerError, Listed, Listing, Renewed};
 use forebay_core::session::{OwnerKey, Session, SessionId};
 use forebay_tests::engine::{Embedded, Engine};
 use forebay_tests::samples::*;
@@ -57,6 +57,11 @@ enum Op {
         lease: usize,
         seconds: i64,
     },
+    /// The last claim's row, or another one, is raised as it was seen to be due.
+    Raise {
+        event: usize,
+        ours: bool,
+    },
     Learn {
         branch: usize,
         pull: u64,
@@ -84,6 +89,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::ClaimAgain),
         5 => (some.clone(), some.clone()).prop_map(|(lease, how)| Op::Settle { lease, how }),
         2 => (some.clone(), 1..120_i64).prop_map(|(lease, seconds)| Op::Renew { lease, seconds }),
+        2 => (some.clone(), any::<bool>()).prop_map(|(event, ours)| Op::Raise { event, ours }),
         2 => (some.clone(), 1..4_u64).prop_map(|(branch, pull)| Op::Learn { branch, pull }),
         3 => (some.clone(), proptest::option::of(some.clone()), proptest::option::of(1..4_u64), 1..5_i64)
             .prop_map(|(session, branch, pull, minutes)| Op::Open { session, branch, pull, minutes }),
@@ -237,6 +243,7 @@ impl World {
                 }
                 Ok(())
             }
+            Op::Raise { event, ours } => self.raise(EVENTS[event % EVENTS.len()], *ours).await,
             Op::Learn { branch, pull } => self.learn(BRANCHES[branch % BRANCHES.len()], *pull).await,
             Op::Open {
                 session: index,
@@ -308,6 +315,28 @@ impl World {
             self.leases.push(lease);
         }
         Ok(())
+    }
+
+    async fn raise(&mut self, event: &str, ours: bool) -> Checked {
+        let claimed = self.claim.clone().filter(|_| ours);
+        let fresh = Nonce::from_random(self.nonce());
+        let (event, nonce) = match claimed {
+            Some((event, claim)) => (event, claim.nonce),
+            None => (EventId::new(event), fresh),
+        };
+        let row = self.memory.event(&event).await.map_err(|error| error.to_string())?;
+        let raise = Raise {
+            now: self.now,
+            seen: row.and_then(|row| row.state.due_at).unwrap_or(self.now),
+            nonce,
+            wait_min: secs(15),
+            wait_max: secs(60),
+            failures_max: 4,
+            expires_at: self.whole_seconds() + RETENTION,
+        };
+        let memory = self.memory.raise(&event, raise).await;
+        let dynamodb = self.embedded.ledger().raise(&event, raise).await;
+        same("raise", memory, dynamodb).map(drop)
     }
 
     /// As the webhook does it: what is learnt of an owned branch is pointed to its owner.
@@ -393,8 +422,29 @@ impl World {
             rows
         };
         same("events", memory.map(by_id), found.map(by_id))?;
+        same(
+            "due",
+            due(&self.memory, self.now).await,
+            due(&*dynamodb, self.now).await,
+        )?;
         Ok(())
     }
+}
+
+/// What is due, of all shards.
+async fn due(ledger: &impl Ledger, until: Timestamp) -> Result<Vec<Due>, LedgerError> {
+    let mut all = Vec::new();
+    for shard in 0..DUE_SHARDS {
+        let query = DueQuery {
+            shard,
+            until,
+            after: None,
+            limit: 10,
+        };
+        all.extend(ledger.due(&query).await?.events);
+    }
+    all.sort();
+    Ok(all)
 }
 
 async fn run(ops: &[Op]) -> Checked {

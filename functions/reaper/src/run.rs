@@ -82,6 +82,12 @@ impl<L: Ledger + 'static, I: Inboxes + 'static, T: TimeAndChance + 'static> Reap
         }
     }
 
+    /// Its ledger.
+    #[must_use]
+    pub fn ledger(&self) -> &L {
+        &self.parts.ledger
+    }
+
     /// One run, over before `deadline`. Never fails: what goes wrong is counted.
     pub async fn run(&self, deadline: Timestamp) -> Report {
         let began = self.parts.time.now();

@@ -266,9 +266,10 @@ fn apply_raise(state: &State, raise: &Raise) -> Verdict {
         // Our own claim has counted itself.
         Status::Claimed if ours => state.failures,
         Status::Received | Status::Claimed | Status::FailedRetryable | Status::Parked => match state.due_at {
-            Some(due_at) if due_at == raise.seen && due_at <= raise.now => state.failures.saturating_add(1),
-            Some(due_at) => return Verdict::Refused(Refused::NotDue { due_at }),
-            None => return Verdict::Refused(Refused::Stale { current: state.token }),
+            Some(due_at) if due_at > raise.now => return Verdict::Refused(Refused::NotDue { due_at }),
+            Some(due_at) if due_at == raise.seen => state.failures.saturating_add(1),
+            // Somebody has had it since.
+            Some(_) | None => return Verdict::Refused(Refused::Stale { current: state.token }),
         },
     };
     let ended = failures >= raise.failures_max;

@@ -102,6 +102,18 @@ fn renew(token: u64, nonce: Nonce) -> Step {
     })
 }
 
+fn raise(nonce: Nonce, seen: Timestamp) -> Step {
+    Step::Raise(Raise {
+        now: at(0),
+        seen,
+        nonce,
+        wait_min: secs(15),
+        wait_max: secs(3_600),
+        failures_max: 4,
+        expires_at: at(86_400),
+    })
+}
+
 fn refused(state: &State, step: &Step) -> Option<Refused> {
     match transition(Some(state), step) {
         Verdict::Refused(refused) => Some(refused),
@@ -200,6 +212,9 @@ fn table() -> String {
         ("renew 4 A", renew(4, A)),
         ("renew 3 A", renew(3, A)),
         ("renew 4 B", renew(4, B)),
+        ("raise as C, seen at T", raise(C, at(0))),
+        ("raise as C, seen at T-5", raise(C, at(-5))),
+        ("raise as A after its claim", raise(A, at(-60))),
     ];
     let mut text = String::new();
     for state in &states {
@@ -470,12 +485,51 @@ fn what_is_not_terminal_has_a_due_time_and_what_is_terminal_has_an_end() {
         applied(&claimed(at(10)), &settle(Status::Parked, 4, A)),
         applied(&claimed(at(10)), &settle(Status::Processed, 4, A)),
         applied(&claimed(at(10)), &settle(Status::FailedPermanent, 4, A)),
+        applied(&received(), &raise(C, at(0))),
+        applied(&claimed(at(-5)), &raise(C, at(0))),
     ];
     for row in rows {
         assert_eq!(row.due_at.is_some(), !row.status.is_terminal(), "{row:?}");
         assert_eq!(row.expires_at.is_some(), row.status.is_terminal(), "{row:?}");
         assert_eq!(row.lease_until.is_some(), row.status == Status::Claimed, "{row:?}");
     }
+}
+
+#[test]
+fn raising_counts_once_and_longer_each_time_until_it_ends_the_row() {
+    let first = applied(&received(), &raise(C, at(0)));
+    assert_eq!((first.status, first.failures), (Status::FailedRetryable, 1));
+    assert!((at(15)..=at(30)).contains(&first.due_at.unwrap()));
+    let claimed_by_us = claimed(at(30));
+    let second = applied(&claimed_by_us, &raise(A, at(-60)));
+    assert_eq!(second.failures, claimed_by_us.failures, "the claim has counted already");
+    let last = applied(&claimed(at(-5)), &raise(C, at(0)));
+    assert_eq!((last.status, last.failures), (Status::FailedPermanent, 4));
+    assert_eq!(last.reason, Some(Reason::TooManyFailures));
+}
+
+#[test]
+fn raising_takes_nothing_from_a_living_owner_and_fences_a_dead_one() {
+    // Invariant 4
+    let held = claimed(at(10));
+    assert_eq!(
+        refused(&held, &raise(C, at(15))),
+        Some(Refused::NotDue { due_at: at(15) })
+    );
+    let raised = applied(
+        &State {
+            failures: 1,
+            ..claimed(at(-5))
+        },
+        &raise(C, at(0)),
+    );
+    for status in [Status::Processed, Status::FailedRetryable, Status::FailedPermanent] {
+        assert!(matches!(
+            refused(&raised, &settle(status, 4, A)),
+            Some(Refused::Stale { .. })
+        ));
+    }
+    assert_eq!(transition(Some(&raised), &raise(C, at(0))), Verdict::Already);
 }
 
 #[test]
