@@ -12,9 +12,10 @@ use std::sync::Arc;
 use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Malformed, Outcome};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::{
-    Admitted, Claimed, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent, Settled, Settlement, Status, Token,
+    Admitted, Claimed, DeliveryRow, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent, Settled, Settlement,
+    Status, Token,
 };
-use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Renewed};
+use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, OwnerKey, Pointer, Session, SessionId};
 use forebay_tests::engine::{Embedded, Engine, Memory};
 use forebay_tests::samples::*;
@@ -105,6 +106,9 @@ every_engine_promises!(
     a_raised_row_is_due_later_and_ends_at_the_ceiling,
     a_raise_after_its_own_claim_counts_once_and_recognises_itself,
     a_raise_leaves_alone_what_somebody_has_had_since_it_was_seen,
+    an_owner_redacts_a_body_and_its_delivery_stays_a_duplicate_of_itself,
+    a_stale_or_lapsed_owner_redacts_nothing,
+    an_owner_redacts_only_what_its_event_came_by,
 );
 
 // --- small steps --------------------------------------------------------------------------------------------------------
@@ -1514,6 +1518,93 @@ async fn a_raise_leaves_alone_what_somebody_has_had_since_it_was_seen(engine: im
     assert!(matches!(raised, Raised::Lost(Refused::Stale { .. })), "{raised:?}");
 }
 
+// --- redaction --------------------------------------------------------------------------------------------------------------
+
+async fn an_owner_redacts_a_body_and_its_delivery_stays_a_duplicate_of_itself(engine: impl Engine) {
+    // S2-18, S2-07
+    let ledger = engine.ledger();
+    for (number, body) in (1..).zip([BODY.to_vec(), noise(900_000)]) {
+        let (name, hook) = (format!("e{number}"), format!("42/{number}"));
+        let delivery = with_body(accepted(&hook, &name), &body);
+        let Admitted::Created { lease: Some(lease) } = ledger.admit(&admission(&delivery, &body, 1)).await.unwrap()
+        else {
+            panic!("it is new")
+        };
+        let before = ledger.delivery(&delivery.key).await.unwrap().unwrap();
+        for now in [at(1), at(2)] {
+            let redacted = ledger.redact(&lease, &delivery.key, now).await.unwrap();
+            assert_eq!(redacted, Redacted::Done);
+            assert_eq!(ledger.body(&delivery.key).await.unwrap(), None);
+        }
+        let after = ledger.delivery(&delivery.key).await.unwrap().unwrap();
+        let expected = DeliveryRow {
+            stored_bytes: 0,
+            redacted_at: Some(at(1)),
+            ..before
+        };
+        assert_eq!(after, expected, "digest and identity stay");
+        assert_eq!(row(&*ledger, &name).await.event.summary, "", "what it quoted goes too");
+        let again = ledger.admit(&admission(&delivery, &body, 2)).await.unwrap();
+        assert!(
+            matches!(again, Admitted::Duplicate { conflict: false, .. }),
+            "{again:?}"
+        );
+        let other = with_body(delivery.clone(), b"{}");
+        let conflict = ledger.admit(&admission(&other, b"{}", 3)).await.unwrap();
+        assert!(
+            matches!(conflict, Admitted::Duplicate { conflict: true, .. }),
+            "{conflict:?}"
+        );
+        assert_eq!(ledger.body(&delivery.key).await.unwrap(), None);
+        assert_eq!(settled(&*ledger, lease, at(3), processed(at(3))).await, Settled::Done);
+    }
+}
+
+async fn a_stale_or_lapsed_owner_redacts_nothing(engine: impl Engine) {
+    // S2-18, invariant 4
+    let ledger = engine.ledger();
+    let first = admit_event(&*ledger, "a", 1).await;
+    let key = DeliveryKey::parse(&format!("42/{}", guid_of("a"))).unwrap();
+    let before = (row(&*ledger, "a").await, ledger.delivery(&key).await.unwrap());
+    let lapsed = ledger.redact(&first, &key, at(30)).await.unwrap();
+    assert_eq!(lapsed, Redacted::Lost(Refused::Lapsed { until: at(30) }));
+    assert_eq!((row(&*ledger, "a").await, ledger.delivery(&key).await.unwrap()), before);
+    let second = won(&*ledger, "a", claim(at(36), 2)).await;
+    let stale = ledger.redact(&first, &key, at(20)).await.unwrap();
+    assert_eq!(
+        stale,
+        Redacted::Lost(Refused::Stale {
+            current: second.token()
+        })
+    );
+    assert_eq!(ledger.body(&key).await.unwrap().as_deref(), Some(BODY));
+    let copy = copy_of(&second);
+    settled(&*ledger, second, at(40), processed(at(40))).await;
+    let ended = ledger.redact(&copy, &key, at(41)).await.unwrap();
+    assert_eq!(ended, Redacted::Lost(Refused::Terminal(Status::Processed)));
+    assert_eq!(ledger.body(&key).await.unwrap().as_deref(), Some(BODY));
+    assert_eq!(row(&*ledger, "a").await.event.summary, before.0.event.summary);
+}
+
+async fn an_owner_redacts_only_what_its_event_came_by(engine: impl Engine) {
+    let ledger = engine.ledger();
+    let lease = admit_event(&*ledger, "a", 1).await;
+    drop(admit_event(&*ledger, "b", 2).await);
+    let ping = delivery("42/f", Outcome::Ignored(Ignored::Ping));
+    admit(&*ledger, &ping, 3).await.unwrap();
+    let others = [format!("42/{}", guid_of("b")), "42/f".to_owned(), "42/e".to_owned()];
+    for key in others.map(|key| DeliveryKey::parse(&key).unwrap()) {
+        let redacted = ledger.redact(&lease, &key, at(1)).await.unwrap();
+        assert_eq!(redacted, Redacted::NotItsOwn, "{key}");
+    }
+    assert_eq!(ledger.body(&ping.key).await.unwrap().as_deref(), Some(BODY));
+    assert!(!row(&*ledger, "a").await.event.summary.is_empty());
+    // Another hook's copy of the same event is its own.
+    admit(&*ledger, &accepted("77/a1", "a"), 4).await.unwrap();
+    let key = DeliveryKey::parse("77/a1").unwrap();
+    assert_eq!(ledger.redact(&lease, &key, at(1)).await.unwrap(), Redacted::Done);
+}
+
 // --- rows of another version, and broken ones ------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -1567,6 +1658,42 @@ async fn an_unreadable_row_gives_an_error_of_its_own_and_harms_nobody_else() {
     won(&*ledger, "good", claim(at(60), 4)).await;
     let copy = accepted(&format!("42/{}", guid_of("poison")), "poison");
     assert_eq!(admit(&*ledger, &copy, 5).await.unwrap(), duplicate(false, None));
+}
+
+#[tokio::test]
+async fn nothing_of_a_redacted_body_is_left_in_the_table() {
+    // S2-18, invariant 8
+    let engine = Embedded::start().await;
+    let ledger = engine.ledger();
+    let body = noise(900_000);
+    let delivery = with_body(accepted("42/a", "a"), &body);
+    let admitted = ledger.admit(&admission(&delivery, &body, 1)).await.unwrap();
+    let Admitted::Created { lease: Some(lease) } = admitted else {
+        panic!("it is new")
+    };
+    let of_kind = |rows: Vec<forebay_tests::engine::Item>, kind: &'static str| {
+        let named = move |row: &forebay_tests::engine::Item| {
+            forebay_tests::engine::text(row, "pk").is_some_and(|pk| pk.starts_with(kind))
+        };
+        rows.into_iter().filter(named).collect::<Vec<_>>()
+    };
+    assert_eq!(of_kind(engine.rows().await, "body#").len(), 3);
+    assert_eq!(
+        ledger.redact(&lease, &delivery.key, at(1)).await.unwrap(),
+        Redacted::Done
+    );
+    for chunk in of_kind(engine.rows().await, "body#") {
+        assert!(!chunk.contains_key("bytes"), "{chunk:?}");
+        assert_eq!(
+            forebay_tests::engine::number(&chunk, "expires_at"),
+            Some(at(1).as_second())
+        );
+    }
+    // The same bytes under another key are written anew.
+    let copy = with_body(accepted("42/b", "b"), &body);
+    ledger.admit(&admission(&copy, &body, 2)).await.unwrap();
+    assert_eq!(ledger.body(&copy.key).await.unwrap(), Some(body));
+    assert_eq!(ledger.body(&delivery.key).await.unwrap(), None);
 }
 
 #[tokio::test]

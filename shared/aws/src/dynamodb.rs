@@ -9,6 +9,7 @@ mod due;
 mod items;
 mod owners;
 mod read;
+mod redact;
 
 use std::collections::HashMap;
 
@@ -23,7 +24,9 @@ use forebay_core::ledger::{
     Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Refused, Renew, Settle, Settled,
     Settlement, Status, Step, Verdict, transition,
 };
-use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Renewed};
+use forebay_core::ports::{
+    DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Redacted, Renewed,
+};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -367,6 +370,10 @@ impl Ledger for DynamoLedger {
 
     async fn delivery(&self, key: &DeliveryKey) -> Result<Option<DeliveryRow>, LedgerError> {
         Ok(self.read_delivery(key).await?.map(|read| read.row))
+    }
+
+    async fn redact(&self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Result<Redacted, LedgerError> {
+        self.redact_body(lease, key, now).await
     }
 
     async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {

@@ -13,4 +13,4 @@ pub use rows::{
     Admission, Admitted, Admittee, Claimed, DeliveryRow, EventRow, Lease, Nonce, Reason, Sent, Settled, State, Status,
     Token,
 };
-pub use transition::{Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, transition};
+pub use transition::{Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};

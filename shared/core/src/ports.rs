@@ -124,6 +124,17 @@ pub enum Renewed {
     Lost(Refused),
 }
 
+/// What came of redacting a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redacted {
+    /// The body is gone, and so is what the event quoted of it.
+    Done,
+    /// The right was not ours any more. Nothing has changed.
+    Lost(Refused),
+    /// There is no such delivery, or it means another event. Nothing has changed.
+    NotItsOwn,
+}
+
 /// Shards in which due rows are kept apart, so that one crowded place does not slow all of them.
 pub const DUE_SHARDS: u32 = 8;
 
@@ -245,7 +256,19 @@ pub trait Ledger: Send + Sync {
     /// A delivery's row, read consistently.
     fn delivery(&self, key: &DeliveryKey) -> impl Future<Output = Result<Option<DeliveryRow>, LedgerError>> + Send;
 
-    /// A delivery's exact bytes.
+    /// Takes the body of a delivery that means the event of `lease`, and what the event quotes of it, out of the ledger.
+    ///
+    /// Under the fence: a stale owner changes nothing, and learns nothing of the body. What identifies the delivery stays,
+    /// its digest included, so that it remains a duplicate of itself. A body too large for its row is kept under the digest of its
+    /// bytes; it goes for every delivery of the very same bytes.
+    fn redact(
+        &self,
+        lease: &Lease,
+        key: &DeliveryKey,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Redacted, LedgerError>> + Send;
+
+    /// A delivery's exact bytes. `None` where there is no such delivery, and where its body has been redacted.
     fn body(&self, key: &DeliveryKey) -> impl Future<Output = Result<Option<Vec<u8>>, LedgerError>> + Send;
 
     /// Events and deliveries by time.

@@ -54,6 +54,10 @@ pub(crate) mod name {
     pub(crate) const PULLS: &str = "pulls";
     pub(crate) const PHASE: &str = "phase";
     pub(crate) const BYTES: &str = "bytes";
+    pub(crate) const BODY: &str = "body";
+    pub(crate) const EVENT: &str = "event";
+    pub(crate) const SUMMARY: &str = "summary";
+    pub(crate) const REDACTED_AT: &str = "redacted_at";
 }
 
 /// A row that cannot be read.
@@ -266,6 +270,13 @@ pub(crate) enum StoredBody {
         /// Number of the dictionary they need.
         dictionary: u64,
     },
+    /// Not any more.
+    Redacted {
+        /// When it went.
+        at: Timestamp,
+        /// The chunks that it was in, if it was, and how many: they are emptied after the row says that they are nobody's.
+        chunks: Option<(Digest, usize)>,
+    },
 }
 
 impl StoredBody {
@@ -273,6 +284,7 @@ impl StoredBody {
         match self {
             Self::Inline { bytes, .. } => bytes.len(),
             Self::Chunks { bytes, .. } => *bytes,
+            Self::Redacted { .. } => 0,
         }
     }
 }
@@ -296,7 +308,7 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
     match &delivery.outcome {
         Outcome::Accepted(event) => {
             row.put("outcome", text("accepted"));
-            row.put("event", text(event.as_str()));
+            row.put(name::EVENT, text(event.as_str()));
         }
         Outcome::Ignored(why) => {
             row.put("outcome", text("ignored"));
@@ -311,7 +323,7 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
     }
     match body {
         StoredBody::Inline { bytes, dictionary } => {
-            row.put("body", AttributeValue::B(Blob::new(bytes.as_slice())));
+            row.put(name::BODY, AttributeValue::B(Blob::new(bytes.as_slice())));
             row.put("body_dictionary", number(dictionary));
         }
         StoredBody::Chunks {
@@ -325,6 +337,7 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
             row.put("body_bytes", number(bytes));
             row.put("body_dictionary", number(dictionary));
         }
+        StoredBody::Redacted { at, .. } => row.put(name::REDACTED_AT, millis(*at)),
     }
     row.0
 }
@@ -344,24 +357,12 @@ pub(crate) fn read_delivery(item: &Item) -> Result<ReadDelivery, Unreadable> {
         .strip_prefix("delivery#github#")
         .and_then(|key| DeliveryKey::parse(&key.replacen('#', "/", 1)));
     let outcome = match reader.needed("outcome")? {
-        "accepted" => Outcome::Accepted(EventId::new(reader.needed("event")?)),
+        "accepted" => Outcome::Accepted(EventId::new(reader.needed(name::EVENT)?)),
         "ignored" => Outcome::Ignored(reader.word(name::REASON, Ignored::from_word)?),
         "malformed" => Outcome::Malformed(reader.word(name::REASON, Malformed::from_word)?),
         _ => return Err(Unreadable::Attribute("outcome")),
     };
-    let dictionary = reader.number("body_dictionary")?;
-    let body = match reader.bytes("body") {
-        Some(bytes) => StoredBody::Inline {
-            bytes: bytes.to_vec(),
-            dictionary,
-        },
-        None => StoredBody::Chunks {
-            digest: digest(&reader, "body_sha256")?,
-            count: reader.number("body_chunks")?,
-            bytes: reader.number("body_bytes")?,
-            dictionary,
-        },
-    };
+    let body = stored_body(&reader)?;
     let headers = item
         .get("headers")
         .and_then(|value| value.as_m().ok())
@@ -384,16 +385,41 @@ pub(crate) fn read_delivery(item: &Item) -> Result<ReadDelivery, Unreadable> {
         received_at: reader.needed_time("received_at")?,
     };
     let stored_bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
+    let redacted_at = reader.time(name::REDACTED_AT)?;
     let expires_at = reader.expiry()?.ok_or(Unreadable::Attribute(name::EXPIRES_AT))?;
     let nonce = Nonce::from_random(reader.number(name::NONCE)?);
     Ok(ReadDelivery {
         row: DeliveryRow {
             delivery,
             stored_bytes,
+            redacted_at,
             expires_at,
         },
         body,
         nonce,
+    })
+}
+
+fn stored_body(reader: &Reader<'_>) -> Result<StoredBody, Unreadable> {
+    if let Some(at) = reader.time(name::REDACTED_AT)? {
+        let chunks = digest(reader, "body_sha256").and_then(|digest| Ok((digest, reader.number("body_chunks")?)));
+        return Ok(StoredBody::Redacted {
+            at,
+            chunks: chunks.ok(),
+        });
+    }
+    let dictionary = reader.number("body_dictionary")?;
+    Ok(match reader.bytes(name::BODY) {
+        Some(bytes) => StoredBody::Inline {
+            bytes: bytes.to_vec(),
+            dictionary,
+        },
+        None => StoredBody::Chunks {
+            digest: digest(reader, "body_sha256")?,
+            count: reader.number("body_chunks")?,
+            bytes: reader.number("body_bytes")?,
+            dictionary,
+        },
     })
 }
 
@@ -420,7 +446,7 @@ pub(crate) fn event_item(event: &Event, state: &State, admitted_at: Timestamp, n
     row.put_some("pull_requests", (!event.pull_requests.is_empty()).then(pulls));
     row.put_some("actor", event.actor.as_deref().map(text));
     row.put_some("url", event.url.as_deref().map(text));
-    row.put_some("summary", (!event.summary.is_empty()).then(|| text(&event.summary)));
+    row.put_some(name::SUMMARY, (!event.summary.is_empty()).then(|| text(&event.summary)));
     row.put_some("branch", event.branch.as_deref().map(text));
     row.put_some("base", event.base.as_deref().map(text));
     row.put_some("head_sha", event.head_sha.as_deref().map(text));
@@ -490,7 +516,7 @@ pub(crate) fn read_event(item: &Item) -> Result<EventRow, Unreadable> {
         pull_requests,
         actor: reader.owned("actor"),
         url: reader.owned("url"),
-        summary: reader.owned("summary").unwrap_or_default(),
+        summary: reader.owned(name::SUMMARY).unwrap_or_default(),
         branch: reader.owned("branch"),
         base: reader.owned("base"),
         head_sha: reader.owned("head_sha"),

@@ -100,6 +100,7 @@ impl DynamoLedger {
             return Ok(None);
         };
         let (compressed, dictionary) = match read.body {
+            StoredBody::Redacted { .. } => return Ok(None),
             StoredBody::Inline { bytes, dictionary } => (bytes, dictionary),
             StoredBody::Chunks {
                 digest,

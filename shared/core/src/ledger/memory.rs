@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventRow, Lease, Settled, State};
-use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, transition};
+use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};
 use crate::delivery::{DeliveryKey, Outcome};
 use crate::event::{EventId, Repository};
 use crate::ports::{
-    DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Renewed,
+    DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed,
 };
 use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
 
@@ -90,6 +90,7 @@ impl Tables {
         let row = DeliveryRow {
             delivery: delivery.clone(),
             stored_bytes: delivery.size,
+            redacted_at: None,
             expires_at: admission.expires_at,
         };
         let kept = Kept {
@@ -129,6 +130,23 @@ impl Tables {
                 Ok(row)
             }
         }
+    }
+
+    fn redact(&mut self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Redacted {
+        let row = self.events.get_mut(&lease.event);
+        if let Some(refused) = refusal(row.as_ref().map(|row| &row.state), lease, now) {
+            return Redacted::Lost(refused);
+        }
+        let means = Outcome::Accepted(lease.event.clone());
+        let kept = self.deliveries.get_mut(key);
+        let (Some(row), Some(kept)) = (row, kept.filter(|kept| kept.row.delivery.outcome == means)) else {
+            return Redacted::NotItsOwn;
+        };
+        row.event.summary.clear();
+        kept.body.clear();
+        kept.row.stored_bytes = 0;
+        kept.row.redacted_at.get_or_insert(now);
+        Redacted::Done
     }
 
     fn held_by_another(&self, key: &OwnerKey, session: &SessionId, now: Timestamp) -> Option<Owner> {
@@ -281,8 +299,14 @@ impl Ledger for MemoryLedger {
         Ok(self.tables().deliveries.get(key).map(|kept| kept.row.clone()))
     }
 
+    async fn redact(&self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Result<Redacted, LedgerError> {
+        Ok(self.tables().redact(lease, key, now))
+    }
+
     async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {
-        Ok(self.tables().deliveries.get(key).map(|kept| kept.body.clone()))
+        let tables = self.tables();
+        let kept = tables.deliveries.get(key).filter(|kept| kept.row.redacted_at.is_none());
+        Ok(kept.map(|kept| kept.body.clone()))
     }
 
     async fn events(&self, listing: &Listing) -> Result<Vec<EventRow>, LedgerError> {

@@ -233,6 +233,8 @@ pub struct DeliveryRow {
     pub delivery: Delivery,
     /// Bytes that the body takes in the ledger, compressed.
     pub stored_bytes: u64,
+    /// When the body was taken out of the ledger, if it was.
+    pub redacted_at: Option<Timestamp>,
     /// When the row may go.
     pub expires_at: Timestamp,
 }

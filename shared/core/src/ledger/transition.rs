@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::rows::{Nonce, Reason, Sent, State, Status, Token};
+use super::rows::{Lease, Nonce, Reason, Sent, State, Status, Token};
 use crate::backoff;
 use crate::session::OwnerKey;
 
@@ -290,6 +290,14 @@ fn apply_raise(state: &State, raise: &Raise) -> Verdict {
         waiting_for: None,
         expires_at: ended.then_some(raise.expires_at),
         ..state.clone()
+    })
+}
+
+/// Why whoever holds `lease` may not change the row at `now`: what settling and renewing ask first. `None` where it may.
+#[must_use]
+pub fn refusal(state: Option<&State>, lease: &Lease, now: Timestamp) -> Option<Refused> {
+    state.map_or(Some(Refused::Missing), |state| {
+        not_owned(state, lease.token, lease.nonce, now)
     })
 }
 
