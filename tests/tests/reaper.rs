@@ -1,11 +1,6 @@
 //! The reaper: what is due is driven, what is poison is moved on, and nothing else is touched.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a helper of tests fails, and says so, as a test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

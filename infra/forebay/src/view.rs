@@ -175,6 +175,7 @@ pub(crate) struct DeliveryView {
     /// Length of the body.
     pub(crate) size: u64,
     stored_bytes: u64,
+    redacted_at: Option<Time>,
     sha256: String,
     headers: BTreeMap<String, String>,
     expires_at: Time,
@@ -201,6 +202,7 @@ impl DeliveryView {
             verified_by: delivery.verified_by.clone(),
             size: delivery.size,
             stored_bytes: row.stored_bytes,
+            redacted_at: row.redacted_at.map(Time),
             sha256: delivery.digest.to_string(),
             headers: delivery.headers.iter().cloned().collect(),
             expires_at: Time(row.expires_at),
@@ -227,7 +229,10 @@ impl fmt::Display for DeliveryView {
             ("verified by", self.verified_by.clone()),
             (
                 "body",
-                format!("{} bytes, {} in the ledger", self.size, self.stored_bytes),
+                match self.redacted_at {
+                    None => format!("{} bytes, {} in the ledger", self.size, self.stored_bytes),
+                    Some(at) => format!("{} bytes, redacted at {at}", self.size),
+                },
             ),
             ("sha256", self.sha256.clone()),
             ("headers", pairs(&self.headers, "\n")),

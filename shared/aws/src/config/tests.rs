@@ -304,3 +304,34 @@ fn every_variable_that_is_named_is_read() {
         assert_eq!(refused, !any_text.contains(name), "{name}");
     }
 }
+
+#[test]
+fn the_reaper_needs_no_secret_and_has_limits_of_its_own() {
+    let mut variables = environment(&[]);
+    variables.remove("SECRET_ID");
+    let read = |changed: &[(&str, &str)]| {
+        let changed = changed
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        ReaperConfig::read(variables.clone().into_iter().chain(changed).collect())
+    };
+    let config = read(&[]).unwrap();
+    assert_eq!((config.limits, config.reap), (Limits::default(), ReapLimits::default()));
+    for (name, least, most, beyond) in [
+        ("REAP_EVENTS_MAX", "1", "100000", "100001"),
+        ("REAP_CONCURRENCY", "1", "64", "65"),
+        ("REAP_PAGE_ROWS", "1", "1000", "1001"),
+    ] {
+        assert!(
+            read(&[(name, least)]).is_ok() && read(&[(name, most)]).is_ok(),
+            "{name}"
+        );
+        for bad in ["0", beyond, "many"] {
+            let problems = read(&[(name, bad)]).unwrap_err();
+            assert!(problems.sentences()[0].starts_with(name), "{problems}");
+        }
+    }
+    // LAMB-07: all at once, those that it shares with the webhook included.
+    let problems = read(&[("TABLE_NAME", ""), ("REAP_CONCURRENCY", "0"), ("LEASE_SECONDS", "14")]).unwrap_err();
+    assert_eq!(problems.sentences().len(), 3, "{problems}");
+}

@@ -51,6 +51,16 @@ fn records() -> Vec<Record> {
             events: 1,
             latency_ms: 0,
         }),
+        Record::Reaped(Reaped {
+            timestamp,
+            redriven: 3,
+            skipped: 1,
+            permanent: 1,
+            parked: 0,
+            backlog: 2,
+            oldest_due_seconds: 61,
+            duration_ms: 250,
+        }),
     ]
 }
 
@@ -76,7 +86,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn each_record_is_one_line_in_the_embedded_format() {
     let lines = lines();
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 4);
     for line in &lines {
         assert_eq!(line["_aws"]["Timestamp"].as_i64(), Some(AT_MS), "milliseconds: {line}");
         for directive in line["_aws"]["CloudWatchMetrics"].as_array().unwrap() {
@@ -129,6 +139,30 @@ fn deliveries_are_counted_by_outcome_and_refusal_events_and_latency_by_kind() {
         (&lines[2]["Kind"], &lines[2]["Events"], &lines[2]["LatencyMs"]),
         (&"comment".into(), &1.into(), &0.into())
     );
+}
+
+#[test]
+fn a_run_of_the_reaper_is_one_line_without_dimensions() {
+    let line = &lines()[3];
+    let directive = &line["_aws"]["CloudWatchMetrics"][0];
+    assert_eq!(directive["Dimensions"], serde_json::json!([[]]));
+    let metrics: BTreeSet<_> = directive["Metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|metric| metric["Name"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "Redriven",
+        "Skipped",
+        "Permanent",
+        "Parked",
+        "Backlog",
+        "OldestDueSeconds",
+        "DurationMs",
+    ];
+    assert_eq!(metrics, expected.into());
+    assert_eq!((&line["Backlog"], &line["OldestDueSeconds"]), (&2.into(), &61.into()));
 }
 
 #[test]
