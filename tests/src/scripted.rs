@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Renew, Settled, Settlement,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Renew, Settled, Settlement,
 };
-use forebay_core::ports::{ErrorClass, Ledger, LedgerError, Listing, Renewed};
+use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -21,6 +21,9 @@ pub enum Call {
     Claim,
     Settle,
     Renew,
+    Raise,
+    Due,
+    Redact,
     Event,
     Delivery,
     Body,
@@ -192,6 +195,18 @@ impl<L: Ledger> Ledger for Scripted<L> {
 
     async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
         self.act(Call::Renew, self.inner.renew(lease, renew)).await
+    }
+
+    async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {
+        self.act(Call::Raise, self.inner.raise(event, raise)).await
+    }
+
+    async fn due(&self, query: &DueQuery) -> Result<DuePage, LedgerError> {
+        self.act(Call::Due, self.inner.due(query)).await
+    }
+
+    async fn redact(&self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Result<Redacted, LedgerError> {
+        self.act(Call::Redact, self.inner.redact(lease, key, now)).await
     }
 
     async fn event(&self, event: &EventId) -> Result<Option<EventRow>, LedgerError> {
