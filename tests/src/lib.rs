@@ -5,6 +5,7 @@ pub mod counting;
 pub mod engine;
 pub mod fakes;
 pub mod fault;
+pub mod model;
 pub mod reaper;
 pub mod samples;
 pub mod scripted;
