@@ -9,6 +9,7 @@ pub mod model;
 pub mod reaper;
 pub mod samples;
 pub mod scripted;
+pub mod simulate;
 pub mod strangers;
 pub mod table;
 pub mod template;
