@@ -251,6 +251,11 @@ fn apply_renew(state: &State, renew: &Renew) -> Verdict {
         return Verdict::Refused(refused);
     }
     let lease_until = later(renew.now, renew.lease);
+    // A repeat of an earlier renewal may arrive after a later one. It must not take time away that its owner counts on, or
+    // two owners would hold the event at once.
+    if state.lease_until.is_some_and(|until| until >= lease_until) {
+        return Verdict::Already;
+    }
     Verdict::Applied(State {
         lease_until: Some(lease_until),
         due_at: Some(later(lease_until, renew.skew)),

@@ -466,6 +466,14 @@ fn a_renewal_lengthens_the_lease_and_moves_the_due_time_with_it() {
 }
 
 #[test]
+fn a_late_repeat_of_an_earlier_renewal_does_not_shorten_the_lease() {
+    // Invariant 3. Found by the model: the repeat cut the lease short, another owner claimed, and both sent.
+    let renewed = claimed(at(60));
+    assert_eq!(transition(Some(&renewed), &renew(4, A)), Verdict::Already);
+    assert_eq!(transition(Some(&claimed(at(30))), &renew(4, A)), Verdict::Already);
+}
+
+#[test]
 fn a_row_without_a_lease_end_is_free_to_claim_and_nobodys_to_settle() {
     // A claimed row that lost its lease must not stay claimed for ever. Invariant 5.
     assert_eq!(applied(&claimed(None), &claim(C, Cause::Due)).token.number(), 5);
