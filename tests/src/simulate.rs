@@ -302,6 +302,11 @@ impl Play {
     fn let_something_through(&mut self, trouble: bool) {
         let waiting = self.world.inner().waiting.clone();
         if waiting.is_empty() {
+            // Whoever is at work and at no gate has only been asked to be polled again.
+            self.steps += 1;
+            for worker in 0..self.workers.len() {
+                self.poll(worker);
+            }
             return;
         }
         let waiting = &waiting[self.chance.below(waiting.len())];

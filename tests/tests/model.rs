@@ -41,6 +41,7 @@ fn at_another_time(state: &State, step: &Step, by: SignedDuration) -> Verdict {
             lease: renew.lease - by,
             ..renew
         }),
+        raise @ Step::Raise(_) => raise,
     };
     transition(Some(state), &step)
 }

@@ -277,7 +277,8 @@ fn renew_write(pk: &str, lease: &Lease, renew: &Renew) -> Write {
     let until = after(renew.now, renew.lease);
     let write = Write {
         update: "SET #lease_until = :until, #due_shard = :due_shard, #due_at = :due_at".to_owned(),
-        condition: OWNED.to_owned(),
+        // A repeat of an earlier renewal that comes late must not shorten what a later one gave.
+        condition: format!("{OWNED} AND #lease_until < :until"),
         ..Write::default()
     };
     owned(write, lease, renew.now)

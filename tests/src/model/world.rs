@@ -477,7 +477,7 @@ impl World {
         }
         match step {
             Step::Settle(_) => Answer::Done,
-            Step::Claim(_) | Step::Renew(_) => self.granted(nonce),
+            Step::Claim(_) | Step::Renew(_) | Step::Raise(_) => self.granted(nonce),
         }
     }
 
@@ -611,6 +611,8 @@ fn broken_by(step: &Step, before: &State, after: &State) -> Option<Broken> {
     let (now, token, nonce) = match step {
         Step::Claim(_) if before.status.is_terminal() => return Some(Broken::TerminalChanged),
         Step::Claim(_) => return (after.token <= before.token).then_some(Broken::TokenWentBack),
+        // No owner's step: the model has no row that cannot be read.
+        Step::Raise(_) => return (after.token < before.token).then_some(Broken::TokenWentBack),
         Step::Renew(renew) => (renew.now, renew.token, renew.nonce),
         Step::Settle(settle) => (settle.now, settle.token, settle.nonce),
     };

@@ -13,9 +13,13 @@ use forebay_core::drive::SEND_TIME_MAX;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::memory::MemoryLedger;
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Renew, Sent, Settled, Settlement, State, Status,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Renew, Sent, Settled, Settlement, State,
+    Status,
 };
-use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Renewed, TimeAndChance};
+use forebay_core::ports::{
+    DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised, Redacted, Renewed,
+    TimeAndChance,
+};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -365,6 +369,25 @@ impl Ledger for Ports {
             self.step(lease.event(), asked, |memory| {
                 at_once(memory.renew(copy_of(&lease), renew))
             })
+        })
+        .await?
+    }
+
+    async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {
+        self.call("raise event", "raised", || {
+            at_once(self.world.memory.raise(event, raise))
+        })
+        .await?
+    }
+
+    async fn due(&self, query: &DueQuery) -> Result<DuePage, LedgerError> {
+        self.call("list due", "due", || at_once(self.world.memory.due(query)))
+            .await?
+    }
+
+    async fn redact(&self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Result<Redacted, LedgerError> {
+        self.call("redact", "redacted", || {
+            at_once(self.world.memory.redact(lease, key, now))
         })
         .await?
     }
