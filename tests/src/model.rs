@@ -1,7 +1,7 @@
 //! A model of the ledger's protocol, walked through exhaustively: every order of every call, every crash, every lost answer
 //! within its bounds.
 //!
-//! The row changes by the core's own [`transition`] and begins as the core's own [`admittee`] says; what is modelled
+//! The row changes by the core's own [`transition`] and begins as the core's own admission says; what is modelled
 //! around it is the world: owners that claim, send, renew and settle, each by its own clock, and a network that delays,
 //! repeats and loses their calls and the answers to them. Time is a tick that passes at any moment.
 //!
