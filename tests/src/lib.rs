@@ -10,6 +10,7 @@ pub mod reaper;
 pub mod samples;
 pub mod scripted;
 pub mod simulate;
+pub mod sqs;
 pub mod strangers;
 pub mod table;
 pub mod template;

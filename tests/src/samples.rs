@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Outcome};
-use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject, SubjectKind};
+use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject};
 use forebay_core::ledger::{
     Admission, Admitted, Admittee, Cause, Claim, Lease, Nonce, Reason, Renew, Sent, Settlement, State, Status, Token,
 };
@@ -63,10 +63,9 @@ pub fn event(id: &str) -> Event {
         cloud_type: "com.github.issue_comment.created".to_owned(),
         cloud_source: "https://github.com/acme/app".to_owned(),
         cloud_subject: "12".to_owned(),
-        subject: Subject {
+        subject: Subject::PullRequest {
             repository: repository(),
-            kind: SubjectKind::PullRequest,
-            number: Some(12),
+            number: 12,
         },
         pull_requests: vec![12],
         actor: Some("dev1".to_owned()),
@@ -78,6 +77,7 @@ pub fn event(id: &str) -> Event {
         conclusion: None,
         occurred_at: Some(at(-60)),
         delivery: None,
+        content: None,
     }
 }
 

@@ -2,22 +2,27 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Renew, Settled, Settlement,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Renew, Settled,
+    Settlement,
 };
 use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
+
+use crate::fakes::ManualTime;
 
 /// A method of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of that name")]
 pub enum Call {
     Admit,
+    AdmitEvent,
     Claim,
     Settle,
     Renew,
@@ -27,6 +32,7 @@ pub enum Call {
     Event,
     Delivery,
     Body,
+    Content,
     Events,
     Deliveries,
     Pointers,
@@ -49,6 +55,10 @@ pub enum Script {
     LoseAnswer,
     /// It happens when the test says so.
     Hold(Arc<Notify>),
+    /// It happens after so long.
+    Wait(Duration),
+    /// It happens, and so much time passes on this clock.
+    Pass(ManualTime, SignedDuration),
 }
 
 #[derive(Debug, Default)]
@@ -110,12 +120,14 @@ impl<L: Ledger> Scripted<L> {
     pub fn everything(&self, script: &Script) {
         for call in [
             Call::Admit,
+            Call::AdmitEvent,
             Call::Claim,
             Call::Settle,
             Call::Renew,
             Call::Event,
             Call::Delivery,
             Call::Body,
+            Call::Content,
             Call::Events,
             Call::Deliveries,
             Call::Pointers,
@@ -164,11 +176,21 @@ impl<L: Ledger> Scripted<L> {
                 return std::future::pending().await;
             }
             Some(Script::Hold(release)) => release.notified().await,
+            Some(Script::Wait(span)) => wait(span).await,
+            Some(Script::Pass(time, span)) => time.pass(span),
         }
         let answer = inner.await;
         tokio::task::yield_now().await;
         answer
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "for tests on a paused clock, which nothing else moves"
+)]
+async fn wait(span: Duration) {
+    tokio::time::sleep(span).await;
 }
 
 fn scripted(call: Call, class: ErrorClass) -> LedgerError {
@@ -183,6 +205,10 @@ fn scripted(call: Call, class: ErrorClass) -> LedgerError {
 impl<L: Ledger> Ledger for Scripted<L> {
     async fn admit(&self, admission: &Admission<'_>) -> Result<Admitted, LedgerError> {
         self.act(Call::Admit, self.inner.admit(admission)).await
+    }
+
+    async fn admit_event(&self, admission: &EventAdmission<'_>) -> Result<Admitted, LedgerError> {
+        self.act(Call::AdmitEvent, self.inner.admit_event(admission)).await
     }
 
     async fn claim(&self, event: &EventId, claim: Claim) -> Result<Claimed, LedgerError> {
@@ -219,6 +245,10 @@ impl<L: Ledger> Ledger for Scripted<L> {
 
     async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {
         self.act(Call::Body, self.inner.body(key)).await
+    }
+
+    async fn content(&self, event: &EventId) -> Result<Option<String>, LedgerError> {
+        self.act(Call::Content, self.inner.content(event)).await
     }
 
     async fn events(&self, listing: &Listing) -> Result<Vec<EventRow>, LedgerError> {

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Malformed, Outcome};
-use forebay_core::event::{EventId, Net};
+use forebay_core::event::{Content, Event, EventId, Kind, Net, Subject};
 use forebay_core::ledger::{
-    Admitted, Claimed, DeliveryRow, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent, Settled, Settlement,
-    Status, Token,
+    Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent,
+    Settled, Settlement, Status, Token,
 };
 use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, OwnerKey, Pointer, Session, SessionId};
@@ -109,6 +109,11 @@ every_engine_promises!(
     an_owner_redacts_a_body_and_its_delivery_stays_a_duplicate_of_itself,
     a_stale_or_lapsed_owner_redacts_nothing,
     an_owner_redacts_only_what_its_event_came_by,
+    an_event_that_is_its_own_record_is_admitted_once,
+    an_event_that_is_its_own_record_joins_what_a_webhook_brought,
+    an_admission_of_an_event_alone_recognises_itself_behind_a_lost_answer,
+    simultaneous_admissions_of_one_message_create_it_once,
+    what_a_message_said_comes_back_exactly_however_large,
 );
 
 // --- small steps --------------------------------------------------------------------------------------------------------
@@ -959,7 +964,7 @@ async fn an_event_keeps_every_field_and_any_text(engine: impl Engine) {
     full.occurred_at = Some(at(-9) + jiff::SignedDuration::from_millis(999));
     full.delivery = DeliveryKey::parse("42/a1");
     let mut bare = event("bare");
-    (bare.pull_requests, bare.subject.number) = (Vec::new(), None);
+    (bare.pull_requests, bare.subject) = (Vec::new(), Subject::Repository(repository()));
     (bare.actor, bare.url, bare.occurred_at) = (None, None, None);
     bare.summary = String::new();
     for (number, happened) in [full, bare].into_iter().enumerate() {
@@ -1714,4 +1719,117 @@ async fn skipped_rows_take_no_place_in_a_listing() {
     let readable = delivery("2/abc", Outcome::Ignored(Ignored::Ping));
     admit(&*ledger, &readable, 1).await.unwrap();
     assert_eq!(listed(&*ledger, at(0), at(200), 1).await[1], ["abc"]);
+}
+
+// --- events that are their own record ---------------------------------------------------------------------------------------
+
+const QUEUE: &str = "arn:aws:sqs:eu-west-1:000000000000:orders";
+
+/// A message of a queue that says `content`.
+fn said(id: &str, content: &str) -> Event {
+    Event {
+        kind: Kind::QueueMessage,
+        cloud_source: QUEUE.to_owned(),
+        cloud_subject: String::new(),
+        subject: Subject::Group {
+            queue: QUEUE.to_owned(),
+            name: id.to_owned(),
+        },
+        pull_requests: Vec::new(),
+        content: Some(Content::Here(content.to_owned())),
+        ..event(id)
+    }
+}
+
+async fn admit_alone(ledger: &impl Ledger, event: &Event, net: Net, nonce: u64) -> Admitted {
+    let admittee = claimed(event.clone(), nonce, at(0));
+    let admission = EventAdmission {
+        admittee: &admittee,
+        net,
+        received_at: at(0),
+        nonce: Nonce::from_random(nonce),
+        expires_at: at(0) + RETENTION,
+    };
+    ledger.admit_event(&admission).await.unwrap()
+}
+
+async fn an_event_that_is_its_own_record_is_admitted_once(engine: impl Engine) {
+    // SQSB-10, SQSB-13
+    let ledger = engine.ledger();
+    let event = said("m1", "{\"data\":1}");
+    let Admitted::Created { lease: Some(lease) } = admit_alone(&*ledger, &event, Net::Queue, 1).await else {
+        panic!("not created")
+    };
+    assert_eq!((lease.token(), lease.until()), (Token::FIRST, at(30)));
+    let kept = row(&*ledger, "m1").await;
+    assert_eq!(
+        (&kept.event, kept.first_seen, kept.admitted_at),
+        (&event, Net::Queue, at(0))
+    );
+    let other = said("m1", "{\"data\":2}");
+    assert_eq!(
+        admit_alone(&*ledger, &other, Net::Queue, 2).await,
+        duplicate(false, Some(kept.clone()))
+    );
+    assert_eq!(row(&*ledger, "m1").await, kept, "what came first stays");
+    assert_eq!(engine.counts().await, (0, 1));
+}
+
+async fn an_event_that_is_its_own_record_joins_what_a_webhook_brought(engine: impl Engine) {
+    let ledger = engine.ledger();
+    admit_event(&*ledger, "e", 1).await;
+    let Admitted::Joined { event: Some(joined) } = admit_alone(&*ledger, &event("e"), Net::Feed, 2).await else {
+        panic!("not joined")
+    };
+    assert_eq!(joined.seen_by, BTreeSet::from([Net::Webhook, Net::Feed]));
+    let kept = row(&*ledger, "e").await;
+    assert_eq!((&kept, kept.first_seen), (&*joined, Net::Webhook));
+    let again = admit_alone(&*ledger, &event("e"), Net::Feed, 3).await;
+    assert_eq!(again, duplicate(false, Some(kept)), "once each net");
+}
+
+async fn an_admission_of_an_event_alone_recognises_itself_behind_a_lost_answer(engine: impl Engine) {
+    let ledger = engine.ledger();
+    let event = said("m1", "{}");
+    admit_alone(&*ledger, &event, Net::Queue, 1).await;
+    let again = admit_alone(&*ledger, &event, Net::Queue, 1).await;
+    assert!(matches!(again, Admitted::Created { lease: Some(lease) } if lease.nonce() == Nonce::from_random(1)));
+}
+
+async fn simultaneous_admissions_of_one_message_create_it_once(engine: impl Engine) {
+    // S2-05
+    let ledger = engine.ledger();
+    let mut admissions = JoinSet::new();
+    for nonce in 0..8 {
+        let ledger = Arc::clone(&ledger);
+        admissions.spawn(async move { admit_alone(&*ledger, &said("m1", "{}"), Net::Queue, nonce).await });
+    }
+    let admitted = admissions.join_all().await;
+    let created = admitted
+        .iter()
+        .filter(|admitted| matches!(admitted, Admitted::Created { .. }));
+    assert_eq!((created.count(), engine.counts().await), (1, (0, 1)));
+}
+
+async fn what_a_message_said_comes_back_exactly_however_large(engine: impl Engine) {
+    let ledger = engine.ledger();
+    let noise: String = (0_u32..400_000)
+        .map(|n| char::from(b'a' + (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 26))
+        .collect();
+    for (id, content) in [
+        ("small", "{\"data\":\"\u{0}\u{ffff}🚀\"}"),
+        ("empty", ""),
+        ("large", &noise),
+    ] {
+        admit_alone(&*ledger, &said(id, content), Net::Queue, 1).await;
+        let content_kept = ledger.content(&EventId::new(id)).await.unwrap();
+        assert_eq!(content_kept.as_deref(), Some(content), "{id}");
+        let kept = row(&*ledger, id).await.event.content;
+        let expected = [Content::Here(content.to_owned()), Content::Apart(content.len() as u64)];
+        assert!(kept.is_some_and(|kept| expected.contains(&kept)), "{id}");
+    }
+    admit_event(&*ledger, "e", 1).await;
+    for none in ["e", "nobody"] {
+        assert_eq!(ledger.content(&EventId::new(none)).await.unwrap(), None, "{none}");
+    }
 }

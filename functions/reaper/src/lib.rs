@@ -4,4 +4,4 @@ mod report;
 mod run;
 
 pub use report::Report;
-pub use run::{DRIVE_TIME_MAX, Reaper, STOP_MARGIN, deadline};
+pub use run::{DRIVE_TIME_MAX, Reaper, STOP_MARGIN};

@@ -2,9 +2,9 @@
 
 use forebay_aws::clock::System;
 use forebay_aws::metrics::Metrics;
-use forebay_aws::start::{configure_reaper, connect_reaper};
+use forebay_aws::start::{configure_reaper, connect_reaper, deadline};
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use reaper::{Reaper, deadline};
+use reaper::Reaper;
 use serde::de::IgnoredAny;
 
 #[tokio::main(flavor = "current_thread")]

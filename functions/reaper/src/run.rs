@@ -32,13 +32,6 @@ const _: () = assert!(
 /// Most rows that are counted of what is left.
 const LEFT_ROWS_MAX: usize = 10_000;
 
-/// The instant that Lambda's deadline is, in milliseconds since the epoch.
-#[must_use]
-pub fn deadline(epoch_ms: u64) -> Timestamp {
-    let at = i64::try_from(epoch_ms).ok().map(Timestamp::from_millisecond);
-    at.and_then(Result::ok).unwrap_or(Timestamp::MAX)
-}
-
 /// The reaper: ports and configuration.
 #[derive(Debug)]
 pub struct Reaper<L = DynamoLedger, I = SqsInboxes, T = forebay_aws::clock::System> {
@@ -103,7 +96,7 @@ impl<L: Ledger + 'static, I: Inboxes + 'static, T: TimeAndChance + 'static> Reap
             tracing::warn!("count what is left: out of time");
         }
         for trouble in sweep.troubles() {
-            tracing::error!(error = %source_of(trouble), "{trouble}; its events wait for the next run");
+            tracing::error!(error = %trouble.cause(), "{trouble}; its events wait for the next run");
         }
         let report = Report::of(&tally, sweep.left(), sweep.troubles().len(), sweep.oldest(), began);
         self.tell(&report, began);
@@ -242,24 +235,17 @@ fn log(due: &Due, reaped: &Reaped) {
         }
         Reaped::Poison { raised, error } => match raised {
             Raised::Ended => {
-                tracing::error!(event.id = %id, error = %source_of(error), "{error}; it has failed permanently");
+                tracing::error!(event.id = %id, error = %error.cause(), "{error}; it has failed permanently");
             }
             Raised::Later => {
-                tracing::warn!(event.id = %id, error = %source_of(error), "{error}; it is counted as a failure and due again later");
+                tracing::warn!(event.id = %id, error = %error.cause(), "{error}; it is counted as a failure and due again later");
             }
             Raised::Lost(refused) => {
-                tracing::warn!(event.id = %id, error = %source_of(error), "{error}; it is left alone: {refused}");
+                tracing::warn!(event.id = %id, error = %error.cause(), "{error}; it is left alone: {refused}");
             }
         },
         Reaped::Troubled(error) => {
-            tracing::warn!(event.id = %id, error = %source_of(error), "{error}; it is due again later");
+            tracing::warn!(event.id = %id, error = %error.cause(), "{error}; it is due again later");
         }
     }
-}
-
-/// What AWS said about a failed call: a code, never content.
-fn source_of(error: &LedgerError) -> String {
-    std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default()
 }

@@ -97,7 +97,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
-                tracing::error!(delivery.id = %delivery.key, error = %source_of(&error), "{error}");
+                tracing::error!(delivery.id = %delivery.key, error = %error.cause(), "{error}");
                 return handled(Verdict::Failed, admission.event.as_ref());
             }
         };
@@ -164,7 +164,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
                 .learn(&named.repository, &named.branch, named.pull, self.time.now());
             match by(end, "remember a pull request of", &delivery.key, learning).await {
                 Ok(pointer) => learnt.push((OwnerKey::branch(&named.repository, &named.branch), pointer)),
-                Err(error) => tracing::warn!(delivery.id = %delivery.key, error = %source_of(&error), "{error}"),
+                Err(error) => tracing::warn!(delivery.id = %delivery.key, error = %error.cause(), "{error}"),
             }
         }
         learnt
@@ -180,7 +180,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         for named in names.iter().take(NAMES_MAX) {
             let remembering = self.remember(named, known);
             if let Err(error) = by(end, "remember a pull request of", &delivery.key, remembering).await {
-                tracing::warn!(delivery.id = %delivery.key, error = %source_of(&error), "{error}");
+                tracing::warn!(delivery.id = %delivery.key, error = %error.cause(), "{error}");
             }
         }
     }
@@ -207,7 +207,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         if self.ledger.own(&pull_key, &owner, now).await? {
             for (event, driven) in self.driver().wake(&pull_key).await? {
                 if let Err(error) = driven {
-                    tracing::warn!(event.id = %event, error = %source_of(&error), "{error}; it is due again later");
+                    tracing::warn!(event.id = %event, error = %error.cause(), "{error}; it is due again later");
                 }
             }
         }
@@ -291,12 +291,5 @@ fn new_row(admittee: &Admittee, delivery: &Delivery) -> EventRow {
 }
 
 fn warn_of_event(delivery: &DeliveryKey, error: &LedgerError) {
-    tracing::warn!(delivery.id = %delivery, error = %source_of(error), "{error}; its event is due again later");
-}
-
-/// What AWS said about a failed call: a code, never content.
-fn source_of(error: &LedgerError) -> String {
-    std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default()
+    tracing::warn!(delivery.id = %delivery, error = %error.cause(), "{error}; its event is due again later");
 }

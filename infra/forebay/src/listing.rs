@@ -60,7 +60,7 @@ impl ListingArgs {
     fn wants(&self, event: &Event) -> bool {
         let kind = self.kind.is_none_or(|kind| event.kind == kind);
         let key = self.repository.as_ref().map(Repository::key);
-        kind && key.is_none_or(|key| event.subject.repository.key() == key)
+        kind && key.is_none_or(|key| event.subject.repository().map(Repository::key) == Some(key))
     }
 
     fn limit(&self) -> usize {

@@ -8,8 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_core::ledger::Limits;
+use forebay_core::queue::Envelopes;
 use forebay_core::reap::ReapLimits;
-use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, Routes, Routing};
+use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, QueueRoutes, Routes, Routing};
 use forebay_core::session::AgentName;
 use jiff::SignedDuration;
 
@@ -39,6 +40,8 @@ pub const VARIABLES: &[&str] = &[
 pub const REAPER_VARIABLES: &[&str] = &[
     "TABLE_NAME",
     "ROUTES",
+    "QUEUE_ROUTES",
+    "QUEUE_INBOX",
     "IGNORED_ACTORS",
     "RETENTION_DAYS",
     "PARK_DAYS",
@@ -53,6 +56,22 @@ pub const REAPER_VARIABLES: &[&str] = &[
     "REAP_PAGE_ROWS",
     "METRICS_NAMESPACE",
 ];
+/// The same for the function behind queues, which has no secret and no routes of repositories.
+pub const SQS_VARIABLES: &[&str] = &[
+    "TABLE_NAME",
+    "QUEUE_ROUTES",
+    "QUEUE_INBOX",
+    "SNS_UNWRAP",
+    "RETENTION_DAYS",
+    "PARK_DAYS",
+    "AGE_DAYS_MAX",
+    "FAILURES_MAX",
+    "LEASE_SECONDS",
+    "SKEW_SECONDS",
+    "RETRY_SECONDS_MIN",
+    "RETRY_SECONDS_MAX",
+    "METRICS_NAMESPACE",
+];
 /// Takes the place of `SECRET_ID` on a laptop: a file with the same document.
 pub const PROVIDERS_FILE: &str = "PROVIDERS_FILE";
 /// The one host whose ids carry no prefix.
@@ -64,6 +83,14 @@ const GITHUB_COM: &str = "github.com";
 pub const LEASED_SECONDS_MAX: i64 = 10;
 /// The reaper's timeout, in seconds: shorter than its shortest interval, so that no run meets the next one.
 pub const REAPER_SECONDS_MAX: i64 = 50;
+/// The timeout of the function behind queues, in seconds. A queue's visibility timeout is at least six times that, and the
+/// batching window
+/// (<https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>).
+pub const SQS_SECONDS_MAX: i64 = 30;
+/// Shortest retention where queues are sources, in days: a queue keeps a message for up to 14
+/// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>), and what happened
+/// longer ago than the retention less 2 is stale.
+const QUEUE_RETENTION_DAYS_MIN: i64 = 16;
 
 /// Where the secret document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +195,23 @@ pub struct ReaperConfig {
     pub metrics_namespace: String,
 }
 
+/// What the function behind queues is told from outside.
+#[derive(Clone, Debug)]
+pub struct SqsConfig {
+    /// The ledger's table.
+    pub table: String,
+    /// URL of each inbox's queue.
+    pub inboxes: BTreeMap<String, String>,
+    /// Inboxes of what queues say.
+    pub routing: Routing,
+    /// Whether notifications of SNS topics are taken out of their envelopes.
+    pub envelopes: Envelopes,
+    /// Spans and ceilings of the ledger.
+    pub limits: Limits,
+    /// `CloudWatch` namespace.
+    pub metrics_namespace: String,
+}
+
 /// Everything that is wrong with the configuration, at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<String>);
@@ -192,49 +236,36 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-impl Config {
-    /// Reads the process's environment.
-    ///
-    /// # Errors
-    /// [`Problems`] names all that is missing or malformed. The function then refuses every delivery.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads the environment"
-    )]
-    pub fn from_env() -> Result<Self, Problems> {
-        Self::read(std::env::vars().collect())
-    }
+/// Gives a configuration its two ways in.
+macro_rules! read_from_environment {
+    ($config:ty, $read:path) => {
+        impl $config {
+            /// Reads the process's environment.
+            ///
+            /// # Errors
+            /// [`Problems`] names all that is missing or malformed. The function then refuses all work and says why.
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "this is the one place that reads the environment"
+            )]
+            pub fn from_env() -> Result<Self, Problems> {
+                Self::read(std::env::vars().collect())
+            }
 
-    /// Reads `variables`.
-    ///
-    /// # Errors
-    /// As [`Self::from_env`].
-    pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
-        whole(variables, Reader::config)
-    }
+            /// Reads `variables`.
+            ///
+            /// # Errors
+            /// As [`Self::from_env`].
+            pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
+                whole(variables, $read)
+            }
+        }
+    };
 }
 
-impl ReaperConfig {
-    /// Reads the process's environment.
-    ///
-    /// # Errors
-    /// [`Problems`] names all that is missing or malformed. Every run then fails with them.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads the environment"
-    )]
-    pub fn from_env() -> Result<Self, Problems> {
-        Self::read(std::env::vars().collect())
-    }
-
-    /// Reads `variables`.
-    ///
-    /// # Errors
-    /// As [`Self::from_env`].
-    pub fn read(variables: BTreeMap<String, String>) -> Result<Self, Problems> {
-        whole(variables, Reader::reaper)
-    }
-}
+read_from_environment!(Config, Reader::config);
+read_from_environment!(ReaperConfig, Reader::reaper);
+read_from_environment!(SqsConfig, Reader::sqs);
 
 /// What `read` makes of `variables`, if it finds no problem.
 fn whole<C>(variables: BTreeMap<String, String>, read: impl Fn(&mut Reader) -> Option<C>) -> Result<C, Problems> {
@@ -300,6 +331,39 @@ impl Reader {
                 concurrency: usize::try_from(concurrency?).ok()?,
                 page_rows: usize::try_from(page_rows?).ok()?,
             },
+            metrics_namespace: self.metrics_namespace(),
+        })
+    }
+
+    /// What the function behind queues reads of it.
+    fn sqs(&mut self) -> Option<SqsConfig> {
+        let table = self.needed("TABLE_NAME");
+        let inboxes = self.inboxes();
+        let routing = Routing {
+            queues: self.queue_routes(&inboxes.keys().cloned().collect()),
+            ..Routing::default()
+        };
+        let envelopes = match self.given("SNS_UNWRAP").as_deref() {
+            None | Some("false") => Envelopes::Keep,
+            Some("true") => Envelopes::Unwrap,
+            Some(_) => {
+                self.problems.push("SNS_UNWRAP is neither true nor false".to_owned());
+                Envelopes::Keep
+            }
+        };
+        let limits = self.limits();
+        let shortest = SignedDuration::from_hours(QUEUE_RETENTION_DAYS_MIN.saturating_mul(24));
+        if limits.is_some_and(|limits| limits.retention < shortest) {
+            self.problems.push(format!(
+                "RETENTION_DAYS must be at least {QUEUE_RETENTION_DAYS_MIN} where queues are sources, which keep a message for up to 14"
+            ));
+        }
+        Some(SqsConfig {
+            table: table?,
+            inboxes,
+            routing,
+            envelopes,
+            limits: limits?,
             metrics_namespace: self.metrics_namespace(),
         })
     }
@@ -389,8 +453,21 @@ impl Reader {
         });
         Routing {
             routes,
+            queues: self.queue_routes(inboxes),
             ignored: IgnoredActors::parse(&self.given("IGNORED_ACTORS").unwrap_or_default()),
         }
+    }
+
+    fn queue_routes(&mut self, inboxes: &BTreeSet<String>) -> QueueRoutes {
+        let otherwise = self.given("QUEUE_INBOX").unwrap_or_else(|| DISPATCHER.to_owned());
+        let routes = QueueRoutes::parse(&self.given("QUEUE_ROUTES").unwrap_or_default(), &otherwise, inboxes);
+        routes.unwrap_or_else(|problems| {
+            let named = problems
+                .iter()
+                .map(|problem| format!("QUEUE_ROUTES, QUEUE_INBOX: {problem}"));
+            self.problems.extend(named);
+            QueueRoutes::default()
+        })
     }
 
     fn source_ranges(&mut self) -> Vec<AddressRange> {

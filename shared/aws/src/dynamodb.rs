@@ -21,8 +21,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Refused, Renew, Settle, Settled,
-    Settlement, Status, Step, Verdict, transition,
+    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew,
+    Settle, Settled, Settlement, Status, Step, Verdict, transition,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Redacted, Renewed,
@@ -300,6 +300,10 @@ impl Ledger for DynamoLedger {
         self.admit_delivery(admission).await
     }
 
+    async fn admit_event(&self, admission: &EventAdmission<'_>) -> Result<Admitted, LedgerError> {
+        self.admit_alone(admission).await
+    }
+
     async fn claim(&self, event: &EventId, claim: Claim) -> Result<Claimed, LedgerError> {
         const ATTEMPTED: &str = "claim event";
         let write = claim_write(&event_pk(event), &claim);
@@ -379,6 +383,10 @@ impl Ledger for DynamoLedger {
 
     async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {
         self.read_body(key).await
+    }
+
+    async fn content(&self, event: &EventId) -> Result<Option<String>, LedgerError> {
+        self.read_content(event).await
     }
 
     async fn events(&self, listing: &Listing) -> Result<Vec<EventRow>, LedgerError> {

@@ -8,4 +8,5 @@ pub mod http_event;
 pub mod metrics;
 pub mod secrets;
 pub mod sqs;
+pub mod sqs_event;
 pub mod start;

@@ -99,6 +99,33 @@ pub struct Reaped {
     pub duration_ms: u64,
 }
 
+/// One batch of a queue's messages. No dimensions: how many queues there are is the user's.
+#[metrics(emf::dimension_sets = [[]], rename_all = "PascalCase", prefix = "queue_")]
+#[derive(Debug)]
+pub struct QueueBatch {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Messages of the batch. A count.
+    pub messages: u64,
+    /// Messages that were new to the ledger. A count.
+    pub created: u64,
+    /// Messages that the ledger had. A count.
+    pub duplicates: u64,
+    /// Records that no queue can have sent. A count.
+    pub malformed: u64,
+    /// Messages that the ledger did not take. A count.
+    pub unkept: u64,
+    /// Messages that come again. A count.
+    pub returned: u64,
+    /// Inboxes that got a message. A count.
+    pub sent: u64,
+    /// Messages that were kept and could not be sent yet. A count.
+    pub pending: u64,
+    /// From the start of the work to the answer, in milliseconds.
+    pub duration_ms: u64,
+}
+
 /// A unit of work, as a line of metrics.
 #[derive(Debug)]
 pub enum Record {
@@ -110,6 +137,8 @@ pub enum Record {
     Caught(EventCaught),
     /// See [`Reaped`].
     Reaped(Reaped),
+    /// See [`QueueBatch`].
+    Batch(QueueBatch),
 }
 
 /// Where lines of metrics go.
@@ -149,6 +178,7 @@ impl Metrics {
             Record::Answered(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Refused(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Caught(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Batch(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Reaped(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
         };
         drop(format);

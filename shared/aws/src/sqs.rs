@@ -1,11 +1,14 @@
-//! Inboxes in SQS.
+//! Inboxes in SQS, and the queues that messages come from.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_sqs::Client;
-use aws_sdk_sqs::types::{MessageAttributeValue, SendMessageBatchRequestEntry};
+use aws_sdk_sqs::types::{
+    ChangeMessageVisibilityBatchRequestEntry, MessageAttributeValue, SendMessageBatchRequestEntry,
+};
 use forebay_core::ledger::Sent;
-use forebay_core::ports::{ErrorKind, Inboxes, Outgoing};
+use forebay_core::ports::{ErrorKind, HeldBack, Inboxes, Outgoing, Queues};
 use tokio::task::JoinSet;
 
 use crate::fault::{class_of_code, classify};
@@ -172,6 +175,97 @@ fn of_kind(kind: ErrorKind) -> Sent {
     match kind {
         ErrorKind::Retry | ErrorKind::Fix => Sent::Unreachable,
         ErrorKind::Reject | ErrorKind::Bug => Sent::Rejected,
+    }
+}
+
+/// The queues that messages come from.
+#[derive(Debug)]
+pub struct SqsQueues {
+    client: Client,
+    /// URLs by ARN, as SQS gave them.
+    urls: Mutex<BTreeMap<String, String>>,
+}
+
+impl SqsQueues {
+    /// Queues behind this client.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            urls: Mutex::default(),
+        }
+    }
+
+    /// The URL of the queue with this ARN, asked for once.
+    async fn url(&self, arn: &str) -> Option<String> {
+        let known = |urls: &Mutex<BTreeMap<String, String>>| {
+            let urls = urls.lock().unwrap_or_else(PoisonError::into_inner);
+            urls.get(arn).cloned()
+        };
+        if let Some(url) = known(&self.urls) {
+            return Some(url);
+        }
+        let mut parts = arn.rsplitn(3, ':');
+        let (name, account) = (parts.next()?, parts.next()?);
+        let request = self
+            .client
+            .get_queue_url()
+            .queue_name(name)
+            .queue_owner_aws_account_id(account);
+        match request.send().await {
+            Ok(output) => {
+                let url = output.queue_url?;
+                let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
+                urls.insert(arn.to_owned(), url.clone());
+                Some(url)
+            }
+            Err(error) => {
+                let (class, fault) = classify(&error);
+                tracing::warn!("look for the URL of queue {arn}: {} ({fault})", class.as_str());
+                None
+            }
+        }
+    }
+
+    async fn hold_back_batch(&self, url: &str, batch: &[HeldBack]) {
+        let entries = batch.iter().enumerate().map(|(position, message)| {
+            ChangeMessageVisibilityBatchRequestEntry::builder()
+                .id(position.to_string())
+                .receipt_handle(&message.receipt_handle)
+                .visibility_timeout(i32::try_from(message.seconds).unwrap_or(i32::MAX))
+                .build()
+        });
+        let Ok(entries) = entries.collect::<Result<Vec<_>, _>>() else {
+            tracing::error!("hold back messages of {url}: an entry was not built; report this");
+            return;
+        };
+        let request = self.client.change_message_visibility_batch();
+        match request.queue_url(url).set_entries(Some(entries)).send().await {
+            Ok(output) => {
+                for failed in output.failed() {
+                    tracing::warn!("hold back a message of {url}: {}", failed.code());
+                }
+            }
+            Err(error) => {
+                let (class, fault) = classify(&error);
+                tracing::warn!("hold back messages of {url}: {} ({fault})", class.as_str());
+            }
+        }
+    }
+}
+
+impl Queues for SqsQueues {
+    async fn hold_back(&self, messages: Vec<HeldBack>) {
+        let mut by_queue: BTreeMap<String, Vec<HeldBack>> = BTreeMap::new();
+        for message in messages {
+            by_queue.entry(message.queue.clone()).or_default().push(message);
+        }
+        for (queue, messages) in by_queue {
+            let Some(url) = self.url(&queue).await else { continue };
+            for batch in messages.chunks(BATCH_MAX) {
+                self.hold_back_batch(&url, batch).await;
+            }
+        }
     }
 }
 

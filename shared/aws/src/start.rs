@@ -6,14 +6,15 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
+use jiff::Timestamp;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-use crate::config::{Config, Problems, ReaperConfig};
+use crate::config::{Config, Problems, ReaperConfig, SqsConfig};
 use crate::dynamodb::DynamoLedger;
 use crate::secrets::{SecretCache, Store};
-use crate::sqs::SqsInboxes;
+use crate::sqs::{SqsInboxes, SqsQueues};
 
 /// Time-outs of one AWS call. Two tries of a call end well within the eight seconds of a delivery.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
@@ -26,7 +27,7 @@ const ATTEMPTS_MAX: u32 = 3;
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Crates whose logs are ours; the rest stays silent below warnings, since the SDK's own debug output shows requests.
-const OUR_CRATES: [&str; 5] = ["forebay_core", "forebay_aws", "forebay", "webhook", "reaper"];
+const OUR_CRATES: [&str; 6] = ["forebay_core", "forebay_aws", "forebay", "webhook", "reaper", "sqs"];
 
 /// What a function works with.
 #[derive(Debug)]
@@ -65,6 +66,33 @@ pub async fn connect_reaper(config: &ReaperConfig) -> (DynamoLedger, SqsInboxes)
         DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
         SqsInboxes::new(aws_sdk_sqs::Client::new(&sdk), config.inboxes.clone()),
     )
+}
+
+/// As [`configure`], for the function behind queues.
+///
+/// # Errors
+/// [`Problems`] where the configuration is unusable: fail every batch with them, so that its messages stay.
+pub fn configure_sqs() -> Result<SqsConfig, Problems> {
+    start_logging();
+    SqsConfig::from_env().inspect_err(|problems| tracing::error!("{problems}"))
+}
+
+/// Makes the clients of the function behind queues: ledger, inboxes and queues. Makes no call.
+pub async fn connect_sqs(config: &SqsConfig) -> (DynamoLedger, SqsInboxes, SqsQueues) {
+    let sdk = sdk_config().await;
+    let sqs = aws_sdk_sqs::Client::new(&sdk);
+    (
+        DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
+        SqsInboxes::new(sqs.clone(), config.inboxes.clone()),
+        SqsQueues::new(sqs),
+    )
+}
+
+/// The instant that Lambda's deadline is, in milliseconds since the epoch.
+#[must_use]
+pub fn deadline(epoch_ms: u64) -> Timestamp {
+    let at = i64::try_from(epoch_ms).ok().map(Timestamp::from_millisecond);
+    at.and_then(Result::ok).unwrap_or(Timestamp::MAX)
 }
 
 /// Makes the clients. Makes no call.

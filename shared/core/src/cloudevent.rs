@@ -1,9 +1,12 @@
 //! Events as `CloudEvents` 1.0 in structured JSON: what an inbox receives.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
-use crate::event::Event;
+use crate::event::{Content, Event, Repository};
 
 /// What a message says besides its event.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +20,13 @@ pub struct Handover<'a> {
 }
 
 /// The message for `event`: an envelope with all that is known of it.
+///
+/// What a queue said goes on as it came, with our own members beside it: its data is the sender's.
 #[must_use]
 pub fn structured(event: &Event, handover: &Handover<'_>) -> String {
+    if let Some(Content::Here(members)) = &event.content {
+        return carrier(event, handover, "", members);
+    }
     let text = text(event);
     json(
         event,
@@ -35,6 +43,13 @@ pub fn structured(event: &Event, handover: &Handover<'_>) -> String {
 /// URI-reference to where they are.
 #[must_use]
 pub fn reference(event: &Event, handover: &Handover<'_>, dataref: &str) -> String {
+    if let Some(content) = &event.content {
+        let members = match content {
+            Content::Here(members) => without_data(members),
+            Content::Apart(_) => None,
+        };
+        return carrier(event, handover, dataref, members.as_deref().unwrap_or("{}"));
+    }
     json(
         event,
         handover,
@@ -44,6 +59,54 @@ pub fn reference(event: &Event, handover: &Handover<'_>, dataref: &str) -> Strin
             dataref,
         },
     )
+}
+
+#[derive(Serialize)]
+struct Carrier<'a> {
+    specversion: &'static str,
+    source: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subject: &'a str,
+    time: String,
+    event: &'a str,
+    token: u64,
+    inbox: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    dataref: &'a str,
+}
+
+/// The envelope around `members`, a JSON object of what the source said.
+fn carrier(event: &Event, handover: &Handover<'_>, dataref: &str, members: &str) -> String {
+    let ours = Carrier {
+        specversion: "1.0",
+        source: &event.cloud_source,
+        kind: &event.cloud_type,
+        subject: &event.cloud_subject,
+        time: event.occurred_at.unwrap_or(handover.received_at).to_string(),
+        event: event.id.as_str(),
+        token: handover.token,
+        inbox: handover.inbox,
+        dataref,
+    };
+    let mut json = serde_json::to_string(&ours).expect("texts and numbers always serialise");
+    // One object of the two. Parsing the other one could change its numbers.
+    if let Some(members) = members.strip_prefix('{').filter(|members| *members != "}") {
+        json.pop();
+        json.push(',');
+        json.push_str(members);
+    }
+    escape_for_sqs(json)
+}
+
+/// `members` without what the source said, but with all that is said of it.
+fn without_data(members: &str) -> Option<String> {
+    let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(members).ok()?;
+    for said in ["data", "data_base64"] {
+        members.remove(said);
+    }
+    serde_json::to_string(&members).ok()
 }
 
 /// `json` in characters that SQS takes.
@@ -122,7 +185,8 @@ struct Envelope<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     kind: &'static str,
-    repository: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repository: Option<&'a str>,
     subject: DataSubject,
     #[serde(skip_serializing_if = "<[u64]>::is_empty")]
     pull_requests: &'a [u64],
@@ -176,10 +240,10 @@ fn json(event: &Event, handover: &Handover<'_>, bulk: &Bulk<'_>) -> String {
 fn data<'a>(event: &'a Event, handover: &Handover<'a>, bulk: &Bulk<'a>) -> Data<'a> {
     Data {
         kind: event.kind.as_str(),
-        repository: event.subject.repository.as_str(),
+        repository: event.subject.repository().map(Repository::as_str),
         subject: DataSubject {
-            kind: event.subject.kind.as_str(),
-            number: event.subject.number,
+            kind: event.subject.kind().as_str(),
+            number: event.subject.number(),
         },
         pull_requests: &event.pull_requests,
         actor: event.actor.as_deref(),
@@ -206,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::delivery::DeliveryKey;
-    use crate::event::{EventId, Kind, Repository, Subject, SubjectKind};
+    use crate::event::{EventId, Kind, Repository, Subject};
 
     fn a_review() -> Event {
         Event {
@@ -215,10 +279,9 @@ mod tests {
             cloud_type: "com.github.pull_request_review.submitted".to_owned(),
             cloud_source: "https://api.github.com/repos/acme/app/pulls/12".to_owned(),
             cloud_subject: "9007199254740993".to_owned(),
-            subject: Subject {
+            subject: Subject::PullRequest {
                 repository: Repository::new("acme/app").unwrap(),
-                kind: SubjectKind::PullRequest,
-                number: Some(12),
+                number: 12,
             },
             pull_requests: vec![12],
             actor: Some("dev1".to_owned()),
@@ -230,6 +293,7 @@ mod tests {
             conclusion: Some("approved".to_owned()),
             occurred_at: Some("2026-02-11T20:15:00-05:00".parse().unwrap()),
             delivery: DeliveryKey::parse("42/6f1c2b9a-0000-4000-8000-000000000031"),
+            content: None,
         }
     }
 

@@ -2,14 +2,16 @@
 //!
 //! What is decided (where an event goes, what its settlement says) is computed; the calls between are the ports'.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use crate::backoff;
 use crate::cloudevent::{self, Handover};
-use crate::event::{Event, EventId};
+use crate::event::{Content, Event, EventId};
 use crate::ledger::{
     Admittee, Cause, Claim, Claimed, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled, Settlement, State,
     Status, Step, Token, Verdict, transition,
@@ -53,8 +55,23 @@ pub fn admittee(event: Event, routing: &Routing, limits: &Limits, nonce: Nonce, 
         Wanted::ByNobody(reason) => Some(reason),
         Wanted::By { .. } => None,
     };
+    let state = match settled {
+        None => claimed_at_once(limits, nonce, now),
+        Some(reason) => settled_at_once(Status::Processed, reason, limits, nonce, now),
+    };
+    Admittee { event, state }
+}
+
+/// The state in which `event` enters the ledger where it is nothing that its source can have sent: kept, and not handled.
+#[must_use]
+pub fn malformed(event: Event, limits: &Limits, nonce: Nonce, now: Timestamp) -> Admittee {
+    let state = settled_at_once(Status::FailedPermanent, Reason::Malformed, limits, nonce, now);
+    Admittee { event, state }
+}
+
+fn claimed_at_once(limits: &Limits, nonce: Nonce, now: Timestamp) -> State {
     let lease_until = now.saturating_add(limits.lease).unwrap_or(Timestamp::MAX);
-    let blank = State {
+    State {
         status: Status::Claimed,
         reason: None,
         token: Token::FIRST,
@@ -68,21 +85,24 @@ pub fn admittee(event: Event, routing: &Routing, limits: &Limits, nonce: Nonce, 
         destinations: BTreeMap::new(),
         generation: 0,
         expires_at: None,
-    };
-    let state = match settled {
-        None => blank,
-        Some(reason) => State {
-            status: Status::Processed,
-            reason: Some(reason),
-            token: Token::NONE,
-            failures: 0,
-            lease_until: None,
-            due_at: None,
-            expires_at: Some(limits.event_expires_at(now)),
-            ..blank
-        },
-    };
-    Admittee { event, state }
+    }
+}
+
+fn settled_at_once(status: Status, reason: Reason, limits: &Limits, nonce: Nonce, now: Timestamp) -> State {
+    State {
+        status,
+        reason: Some(reason),
+        token: Token::NONE,
+        nonce,
+        lease_until: None,
+        failures: 0,
+        tries: 0,
+        due_at: None,
+        waiting_for: None,
+        destinations: BTreeMap::new(),
+        generation: 0,
+        expires_at: Some(limits.event_expires_at(now)),
+    }
 }
 
 /// What drives events: the ports, and the configuration that decides.
@@ -226,37 +246,154 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     }
 
     async fn drive_once(&self, row: &EventRow, lease: Lease, pointers: &Pointers) -> Result<Driven, LedgerError> {
+        let prepared = vec![self.prepare(row, lease, pointers).await];
+        let driven = self.send_and_settle(prepared).await.pop();
+        driven.expect("every prepared event has an outcome")
+    }
+
+    /// Drives events whose owners no pointer shows, together: their sends go out in batches, and everything else overlaps.
+    /// Each fails alone. Gives what came of each, in order.
+    ///
+    /// An inbox gets them in this order, as long as it takes them all.
+    pub async fn drive_all(&self, claimed: Vec<(EventRow, Lease)>) -> Vec<Result<Driven, LedgerError>> {
+        let nobody = Pointers::default();
+        let (rows, leases): (Vec<EventRow>, Vec<Lease>) = claimed.into_iter().unzip();
+        let preparing = rows.iter().zip(leases);
+        let prepared = join_all(preparing.map(|(row, lease)| self.prepare(row, lease, &nobody))).await;
+        self.send_and_settle(prepared).await
+    }
+
+    async fn send_and_settle(&self, prepared: Vec<Prepared<'_>>) -> Vec<Result<Driven, LedgerError>> {
+        let sent = self.send(prepared).await;
+        join_all(sent.into_iter().map(|sent| self.settle_sent(sent))).await
+    }
+
+    /// Decides where an event goes, and gets what goes there.
+    async fn prepare<'r>(&self, row: &'r EventRow, lease: Lease, pointers: &Pointers) -> Prepared<'r> {
         let now = self.time.now();
         let plan = plan(row, pointers, self.routing, self.limits, now);
-        let mut destinations = row.state.destinations.clone();
-        let mut sent_to = BTreeSet::new();
-        let mut out_of_time = false;
-        if let Plan::Send(inboxes) = &plan {
-            let unsent: Vec<&String> = inboxes
-                .iter()
-                .filter(|inbox| destinations.get(*inbox) != Some(&Sent::Yes))
-                .collect();
-            out_of_time = !unsent.is_empty() && lease.until().duration_since(now) < SEND_TIME_MAX;
-            if !out_of_time {
-                let messages = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
-                let outcomes = self.inboxes.send(messages).await;
-                for (inbox, outcome) in unsent.into_iter().zip(outcomes) {
-                    destinations.insert(inbox.clone(), outcome);
-                    if outcome == Sent::Yes {
-                        sent_to.insert(inbox.clone());
-                    }
-                }
+        let unsent = match &plan {
+            Plan::Send(inboxes) => {
+                let sent = |inbox: &&String| row.state.destinations.get(*inbox) != Some(&Sent::Yes);
+                inboxes.iter().filter(sent).cloned().collect()
+            }
+            Plan::Park(_) | Plan::End(..) => Vec::new(),
+        };
+        let mut prepared = Prepared {
+            row,
+            event: Cow::Borrowed(&row.event),
+            lease,
+            plan,
+            unsent,
+            obstacle: None,
+        };
+        if prepared.unsent.is_empty() {
+            return prepared;
+        }
+        if let Some(Content::Apart(_)) = &row.event.content {
+            match self.ledger.content(&row.event.id).await {
+                Ok(content) => prepared.event.to_mut().content = content.map(Content::Here),
+                Err(error) => prepared.obstacle = Some(Obstacle::Unread(error)),
             }
         }
-        let now = self.time.now();
-        let settlement = if out_of_time {
-            // Due at once: a fresh lease has time enough.
-            retry(row, Reason::Unreachable, destinations, self.limits, now, now)
+        if prepared.lease.until().duration_since(self.time.now()) < SEND_TIME_MAX {
+            prepared.obstacle.get_or_insert(Obstacle::OutOfTime);
+        }
+        prepared
+    }
+
+    /// Sends what is prepared, all at once.
+    async fn send<'r>(&self, prepared: Vec<Prepared<'r>>) -> Vec<SentOut<'r>> {
+        let messages: Vec<Outgoing> = prepared.iter().flat_map(Prepared::messages).collect();
+        let mut outcomes = if messages.is_empty() {
+            Vec::new().into_iter()
         } else {
-            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
+            self.inboxes.send(messages).await.into_iter()
+        };
+        let mut sent_out = Vec::with_capacity(prepared.len());
+        for prepared in prepared {
+            let mut destinations = prepared.row.state.destinations.clone();
+            let mut sent_to = BTreeSet::new();
+            for inbox in prepared.going() {
+                // An inbox without an outcome has not got the message.
+                let Some(outcome) = outcomes.next() else { break };
+                destinations.insert(inbox.clone(), outcome);
+                if outcome == Sent::Yes {
+                    sent_to.insert(inbox.clone());
+                }
+            }
+            sent_out.push(SentOut {
+                prepared,
+                destinations,
+                sent_to,
+            });
+        }
+        sent_out
+    }
+
+    /// Records what came of a send.
+    async fn settle_sent(&self, sent: SentOut<'_>) -> Result<Driven, LedgerError> {
+        let SentOut {
+            prepared,
+            destinations,
+            sent_to,
+        } = sent;
+        let Prepared {
+            row,
+            lease,
+            plan,
+            obstacle,
+            ..
+        } = prepared;
+        let now = self.time.now();
+        let settlement = match obstacle {
+            None => settlement(row, &plan, destinations, self.limits, lease.nonce(), now),
+            // Due at once: a fresh lease has time enough.
+            Some(Obstacle::OutOfTime) => retry(row, Reason::Unreachable, destinations, self.limits, now, now),
+            Some(Obstacle::Unread(error)) => return self.postpone(row, lease).await.and(Err(error)),
         };
         self.settle(lease, now, settlement, sent_to).await
     }
+}
+
+/// An event that is ready to be sent, or has nothing to send.
+struct Prepared<'r> {
+    row: &'r EventRow,
+    /// The row's event, with what its source said.
+    event: Cow<'r, Event>,
+    lease: Lease,
+    plan: Plan,
+    /// Inboxes that have not got it.
+    unsent: Vec<String>,
+    /// Why it is not sent now, if it is not.
+    obstacle: Option<Obstacle>,
+}
+
+/// What keeps an event from being sent now.
+enum Obstacle {
+    /// Too little of the lease is left for a send.
+    OutOfTime,
+    /// What its source said could not be read.
+    Unread(LedgerError),
+}
+
+impl Prepared<'_> {
+    /// Inboxes that it is sent to now.
+    fn going(&self) -> &[String] {
+        if self.obstacle.is_none() { &self.unsent } else { &[] }
+    }
+
+    fn messages(&self) -> impl Iterator<Item = Outgoing> {
+        let of = |inbox| message(&self.event, self.row, self.lease.token(), inbox);
+        self.going().iter().map(move |inbox| of(inbox))
+    }
+}
+
+/// What came of the sends of one event.
+struct SentOut<'r> {
+    prepared: Prepared<'r>,
+    destinations: BTreeMap<String, Sent>,
+    sent_to: BTreeSet<String>,
 }
 
 /// Keys of the pointers that decide where `event` goes, at most [`POINTERS_MAX`].
@@ -280,11 +417,7 @@ fn plan(row: &EventRow, pointers: &Pointers, routing: &Routing, limits: &Limits,
         return Plan::End(Status::FailedPermanent, Reason::TooManyFailures);
     }
     match routing.decide(&row.event, pointers, now) {
-        Decision::Send(mut inboxes) => {
-            // A destination that got the message stays one, even if its session has closed since.
-            inboxes.extend(sent_before(row));
-            Plan::Send(inboxes)
-        }
+        Decision::Send(inboxes) => Plan::Send(inboxes),
         // Whoever it was sent to has it; that its session has closed since does not make it nobody's.
         Decision::Park(_) | Decision::Nothing(_) if sent_before(row).next().is_some() => {
             Plan::Send(sent_before(row).collect())
@@ -428,8 +561,7 @@ fn park(
 }
 
 /// The message that `inbox` gets of an event.
-fn message(row: &EventRow, token: Token, inbox: &str) -> Outgoing {
-    let event = &row.event;
+fn message(event: &Event, row: &EventRow, token: Token, inbox: &str) -> Outgoing {
     let handover = Handover {
         token: token.number(),
         inbox,

@@ -72,6 +72,8 @@ words! {
         IssueClosed = "issue_closed",
         /// A release was published.
         ReleasePublished = "release_published",
+        /// Somebody put a message into a queue.
+        QueueMessage = "queue_message",
     }
 }
 
@@ -98,6 +100,8 @@ words! {
         Issue = "issue",
         /// The repository as a whole.
         Repository = "repository",
+        /// What a queue keeps in order: a message group, or a message alone.
+        Group = "group",
     }
 }
 
@@ -159,34 +163,88 @@ impl fmt::Display for Repository {
     }
 }
 
-/// What an event is about.
+/// What an event is about. Events about one subject arrive in the order of sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// Where it happened.
-    pub repository: Repository,
-    /// What it happened to.
-    pub kind: SubjectKind,
-    /// Number of the issue or pull request.
-    pub number: Option<u64>,
+pub enum Subject {
+    /// A pull request.
+    PullRequest {
+        /// Where it is.
+        repository: Repository,
+        /// Its number.
+        number: u64,
+    },
+    /// An issue.
+    Issue {
+        /// Where it is.
+        repository: Repository,
+        /// Its number.
+        number: u64,
+    },
+    /// A repository as a whole.
+    Repository(Repository),
+    /// What a queue keeps in order: a message group of a FIFO queue. A message of a standard queue stands alone, under its
+    /// own id.
+    Group {
+        /// ARN of the queue.
+        queue: String,
+        /// The group, or the message.
+        name: String,
+    },
 }
 
 impl Subject {
+    /// What kind of thing it is.
+    #[must_use]
+    pub const fn kind(&self) -> SubjectKind {
+        match self {
+            Self::PullRequest { .. } => SubjectKind::PullRequest,
+            Self::Issue { .. } => SubjectKind::Issue,
+            Self::Repository(_) => SubjectKind::Repository,
+            Self::Group { .. } => SubjectKind::Group,
+        }
+    }
+
+    /// The repository, where there is one.
+    #[must_use]
+    pub const fn repository(&self) -> Option<&Repository> {
+        match self {
+            Self::PullRequest { repository, .. } | Self::Issue { repository, .. } | Self::Repository(repository) => {
+                Some(repository)
+            }
+            Self::Group { .. } => None,
+        }
+    }
+
+    /// Number of the issue or pull request.
+    #[must_use]
+    pub const fn number(&self) -> Option<u64> {
+        match self {
+            Self::PullRequest { number, .. } | Self::Issue { number, .. } => Some(*number),
+            Self::Repository(_) | Self::Group { .. } => None,
+        }
+    }
+
     /// The subject for comparisons and keys: one subject has one, however its repository is spelled.
     #[must_use]
     pub fn key(&self) -> String {
-        let repository = self.repository.key();
-        match self.number {
-            Some(number) => format!("{repository}#{number}"),
-            None => repository,
+        match self {
+            Self::PullRequest { repository, number } | Self::Issue { repository, number } => {
+                format!("{}#{number}", repository.key())
+            }
+            Self::Repository(repository) => repository.key(),
+            Self::Group { queue, name } => format!("{queue}#{name}"),
         }
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.number {
-            Some(number) => write!(f, "{}#{number}", self.repository),
-            None => write!(f, "{}", self.repository),
+        match self {
+            Self::PullRequest { repository, number } | Self::Issue { repository, number } => {
+                write!(f, "{repository}#{number}")
+            }
+            Self::Repository(repository) => write!(f, "{repository}"),
+            Self::Group { queue, name } => write!(f, "{}#{name}", queue.rsplit(':').next().unwrap_or(queue)),
         }
     }
 }
@@ -239,6 +297,27 @@ pub struct Event {
     pub occurred_at: Option<Timestamp>,
     /// The delivery that reported it first, where there was one.
     pub delivery: Option<DeliveryKey>,
+    /// What its source said, where the event is its own record and no delivery keeps it.
+    pub content: Option<Content>,
+}
+
+/// What a source said, where no delivery keeps it: members of the message that its inbox receives, as one JSON object.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Content {
+    /// This.
+    Here(String),
+    /// So many bytes, which the ledger keeps apart from the event's row.
+    Apart(u64),
+}
+
+impl fmt::Debug for Content {
+    /// Without the text, which is payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here(text) => write!(f, "Here({} bytes)", text.len()),
+            Self::Apart(bytes) => write!(f, "Apart({bytes} bytes)"),
+        }
+    }
 }
 
 impl Event {
@@ -263,7 +342,8 @@ impl Event {
             | Kind::Push
             | Kind::IssueOpened
             | Kind::IssueClosed
-            | Kind::ReleasePublished => false,
+            | Kind::ReleasePublished
+            | Kind::QueueMessage => false,
         }
     }
 }
@@ -332,19 +412,33 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_reads_like_a_github_reference() {
-        let mut subject = event(Kind::Comment).subject;
-        assert_eq!(subject.to_string(), "acme/app#12");
-        subject.repository = Repository::new("Acme/App").unwrap();
-        assert_eq!(
-            (subject.to_string(), subject.key()),
-            ("Acme/App#12".to_owned(), "acme/app#12".to_owned())
-        );
-        subject.number = None;
-        assert_eq!(
-            (subject.to_string(), subject.key()),
-            ("Acme/App".to_owned(), "acme/app".to_owned())
-        );
+    fn a_subject_reads_like_a_reference_and_its_key_ignores_how_a_repository_is_spelled() {
+        #[track_caller]
+        fn check(subject: &Subject, text: &str, key: &str) {
+            assert_eq!((subject.to_string().as_str(), subject.key().as_str()), (text, key));
+        }
+        let repository = Repository::new("Acme/App").unwrap();
+        let number = 12;
+        check(&event(Kind::Comment).subject, "acme/app#12", "acme/app#12");
+        let issue = Subject::Issue {
+            repository: repository.clone(),
+            number,
+        };
+        check(&issue, "Acme/App#12", "acme/app#12");
+        check(&Subject::Repository(repository), "Acme/App", "acme/app");
+        let queue = "arn:aws:sqs:eu-west-1:000000000000:orders".to_owned();
+        let group = Subject::Group {
+            queue,
+            name: "Eu".to_owned(),
+        };
+        check(&group, "orders#Eu", "arn:aws:sqs:eu-west-1:000000000000:orders#Eu");
+    }
+
+    #[test]
+    fn printed_content_shows_its_size_and_not_what_it_says() {
+        // Invariant 8
+        let printed = format!("{:?} {:?}", Content::Here("secret".to_owned()), Content::Apart(7));
+        assert_eq!(printed, "Here(6 bytes) Apart(7 bytes)");
     }
 
     #[test]

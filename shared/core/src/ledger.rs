@@ -10,7 +10,7 @@ mod transition;
 
 pub use limits::{InvalidLimits, Limits};
 pub use rows::{
-    Admission, Admitted, Admittee, Claimed, DeliveryRow, EventRow, Lease, Nonce, Reason, Sent, Settled, State, Status,
-    Token,
+    Admission, Admitted, Admittee, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Reason, Sent, Settled,
+    State, Status, Token,
 };
 pub use transition::{Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};

@@ -9,6 +9,7 @@ pub mod event;
 pub mod github;
 pub mod ledger;
 pub mod ports;
+pub mod queue;
 pub mod reap;
 pub mod route;
 pub mod session;

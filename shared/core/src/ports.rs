@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use crate::delivery::DeliveryKey;
 use crate::event::{EventId, Repository};
 use crate::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Refused, Renew, Sent, Settled,
-    Settlement, Status,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew, Sent,
+    Settled, Settlement, Status,
 };
 use crate::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 
@@ -112,6 +112,12 @@ impl LedgerError {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.class.kind()
+    }
+
+    /// What the other side said, for logs: a code, never content. Empty where it said nothing.
+    #[must_use]
+    pub fn cause(&self) -> String {
+        self.source.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 }
 
@@ -227,6 +233,10 @@ pub trait Ledger: Send + Sync {
     /// Writes a delivery and its event together, each once.
     fn admit(&self, admission: &Admission<'_>) -> impl Future<Output = Result<Admitted, LedgerError>> + Send;
 
+    /// Writes an event that is its own record, once. What is there already stays, and is known to this net from now on.
+    fn admit_event(&self, admission: &EventAdmission<'_>)
+    -> impl Future<Output = Result<Admitted, LedgerError>> + Send;
+
     /// Asks for the right to handle an event.
     fn claim(&self, event: &EventId, claim: Claim) -> impl Future<Output = Result<Claimed, LedgerError>> + Send;
 
@@ -270,6 +280,9 @@ pub trait Ledger: Send + Sync {
 
     /// A delivery's exact bytes. `None` where there is no such delivery, and where its body has been redacted.
     fn body(&self, key: &DeliveryKey) -> impl Future<Output = Result<Option<Vec<u8>>, LedgerError>> + Send;
+
+    /// What the source of an event said, where no delivery keeps it. `None` where there is nothing of the kind.
+    fn content(&self, event: &EventId) -> impl Future<Output = Result<Option<String>, LedgerError>> + Send;
 
     /// Events and deliveries by time.
     fn events(&self, listing: &Listing) -> impl Future<Output = Result<Vec<EventRow>, LedgerError>> + Send;
@@ -353,6 +366,30 @@ impl fmt::Debug for Outgoing {
 pub trait Inboxes: Send + Sync {
     /// Sends every message, batched for each queue; gives one outcome for each, in order. Never fails as a whole.
     fn send(&self, messages: Vec<Outgoing>) -> impl Future<Output = Vec<Sent>> + Send;
+}
+
+/// A message that shall not be received again for a while.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HeldBack {
+    /// ARN of its queue.
+    pub queue: String,
+    /// Handle of the receive.
+    pub receipt_handle: String,
+    /// For how long from now, in seconds.
+    pub seconds: u32,
+}
+
+impl fmt::Debug for HeldBack {
+    /// Without the handle, which is a right to the message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeldBack({} {} s)", self.queue, self.seconds)
+    }
+}
+
+/// The queues that messages come from.
+pub trait Queues: Send + Sync {
+    /// Holds messages back, each on its own. One that cannot be held back comes again when its queue says so.
+    fn hold_back(&self, messages: Vec<HeldBack>) -> impl Future<Output = ()> + Send;
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::event::{Event, Kind, Repository, SubjectKind};
+use crate::event::{Event, Kind, Repository, Subject};
 use crate::ledger::Reason;
 use crate::ports::POINTERS_MAX;
 use crate::session::{AgentName, OwnerKey, Pointers};
@@ -75,10 +75,16 @@ impl Routes {
 
     /// Agents for an event: those of its own numbers, else the repository's.
     fn agents(&self, event: &Event) -> BTreeSet<&AgentName> {
-        let repository = event.subject.repository.key();
-        let numbers = event.subject.number.iter().chain(&event.pull_requests);
+        let Some(repository) = event.subject.repository().map(Repository::key) else {
+            return BTreeSet::new();
+        };
+        let numbers = event
+            .subject
+            .number()
+            .into_iter()
+            .chain(event.pull_requests.iter().copied());
         let own: BTreeSet<_> = numbers
-            .filter_map(|number| self.by_subject.get(&(repository.clone(), Some(*number))))
+            .filter_map(|number| self.by_subject.get(&(repository.clone(), Some(number))))
             .collect();
         if own.is_empty() {
             self.by_subject.get(&(repository, None)).into_iter().collect()
@@ -124,7 +130,8 @@ impl IgnoredActors {
             | Kind::Push
             | Kind::IssueOpened
             | Kind::IssueClosed
-            | Kind::ReleasePublished => false,
+            | Kind::ReleasePublished
+            | Kind::QueueMessage => false,
         };
         let by_ignored = |actor: &str| self.0.iter().any(|pattern| pattern.matches(actor));
         written && event.actor.as_deref().is_some_and(by_ignored)
@@ -145,11 +152,84 @@ pub enum Wanted {
     },
 }
 
+/// Which inbox gets what queues say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueRoutes {
+    by_queue: BTreeMap<String, String>,
+    otherwise: String,
+}
+
+impl Default for QueueRoutes {
+    /// Everything to the dispatcher.
+    fn default() -> Self {
+        Self {
+            by_queue: BTreeMap::new(),
+            otherwise: DISPATCHER.to_owned(),
+        }
+    }
+}
+
+impl QueueRoutes {
+    /// Reads `queue=inbox, queue=inbox`, each queue by its name or its ARN, and the inbox of all other queues.
+    ///
+    /// # Errors
+    /// Every problem of the two, so that all can be mended at once.
+    pub fn parse(text: &str, otherwise: &str, inboxes: &BTreeSet<String>) -> Result<Self, Vec<QueueRouteError>> {
+        let mut routes = Self {
+            by_queue: BTreeMap::new(),
+            otherwise: otherwise.to_owned(),
+        };
+        let mut problems = Vec::new();
+        if !inboxes.contains(otherwise) {
+            problems.push(QueueRouteError::NoInbox(otherwise.to_owned()));
+        }
+        for route in text.split(',').map(str::trim).filter(|route| !route.is_empty()) {
+            let Some((queue, inbox)) = route.split_once('=').map(|(queue, inbox)| (queue.trim(), inbox.trim())) else {
+                problems.push(QueueRouteError::Form(route.to_owned()));
+                continue;
+            };
+            if queue.is_empty() {
+                problems.push(QueueRouteError::Form(route.to_owned()));
+            }
+            if !inboxes.contains(inbox) {
+                problems.push(QueueRouteError::NoInbox(inbox.to_owned()));
+            }
+            if routes.by_queue.insert(queue.to_owned(), inbox.to_owned()).is_some() {
+                problems.push(QueueRouteError::Twice(queue.to_owned()));
+            }
+        }
+        if problems.is_empty() { Ok(routes) } else { Err(problems) }
+    }
+
+    /// The inbox for what the queue with this ARN says: by the ARN, else by the name at its end, else the common one.
+    fn inbox(&self, queue: &str) -> &str {
+        let name = queue.rsplit(':').next().unwrap_or(queue);
+        let route = self.by_queue.get(queue).or_else(|| self.by_queue.get(name));
+        route.unwrap_or(&self.otherwise)
+    }
+}
+
+/// A problem with the configured routes of queues.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueRouteError {
+    /// Not of the form `queue=inbox`.
+    #[error("route `{0}` is not of the form queue=inbox")]
+    Form(String),
+    /// Two routes for one queue.
+    #[error("two routes for queue {0}")]
+    Twice(String),
+    /// No such inbox.
+    #[error("there is no inbox `{0}`")]
+    NoInbox(String),
+}
+
 /// The configured half of routing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routing {
     /// Static routes.
     pub routes: Routes,
+    /// Inboxes of what queues say.
+    pub queues: QueueRoutes,
     /// Actors whose comments and reviews wake nobody.
     pub ignored: IgnoredActors,
 }
@@ -187,6 +267,9 @@ impl Routing {
         if event.kind == Kind::ReleasePublished {
             fixed.insert(NOTICE.to_owned());
         }
+        if let Subject::Group { queue, .. } = &event.subject {
+            fixed.insert(self.queues.inbox(queue).to_owned());
+        }
         let owner_keys = owner_keys(event);
         if fixed.is_empty() && owner_keys.is_empty() {
             return Wanted::ByNobody(Reason::Unrouted);
@@ -218,7 +301,7 @@ impl Routing {
 /// [`POINTERS_MAX`] keys.
 #[must_use]
 pub fn owner_keys(event: &Event) -> Vec<OwnerKey> {
-    let on_pull_request = event.subject.kind == SubjectKind::PullRequest;
+    let on_pull_request = matches!(event.subject, Subject::PullRequest { .. });
     let is_work = match event.kind {
         Kind::Comment | Kind::Review | Kind::ReviewComment => on_pull_request,
         Kind::CheckRunCompleted | Kind::CheckSuiteCompleted | Kind::CheckFailure => event.is_failed_check(),
@@ -228,12 +311,12 @@ pub fn owner_keys(event: &Event) -> Vec<OwnerKey> {
         | Kind::Push
         | Kind::IssueOpened
         | Kind::IssueClosed
-        | Kind::ReleasePublished => false,
+        | Kind::ReleasePublished
+        | Kind::QueueMessage => false,
     };
-    if !is_work {
+    let Some(repository) = event.subject.repository().filter(|_| is_work) else {
         return Vec::new();
-    }
-    let repository = &event.subject.repository;
+    };
     let branch = event
         .branch
         .as_deref()
@@ -252,7 +335,7 @@ pub fn owner_keys(event: &Event) -> Vec<OwnerKey> {
 /// went well, which an agent's own work brings forth by the dozen.
 fn wakes_static_routes(event: &Event) -> bool {
     match event.kind {
-        Kind::Push => false,
+        Kind::Push | Kind::QueueMessage => false,
         Kind::CheckRunCompleted | Kind::CheckSuiteCompleted | Kind::CheckFailure => event.is_failed_check(),
         Kind::PullRequestOpened
         | Kind::PullRequestMerged

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::delivery::{Delivery, DeliveryKey, Digest, EventName, Outcome};
-use crate::event::{Event, EventId, Kind, Net, Repository, Subject, SubjectKind};
+use crate::event::{Event, EventId, Kind, Net, Repository, Subject};
 use crate::session::{AgentName, Phase, Session, SessionId};
 
 /// The second that [`at`] counts from.
@@ -47,10 +47,9 @@ pub(crate) fn event(kind: Kind) -> Event {
         cloud_type: format!("com.github.{kind}"),
         cloud_source: "https://github.com/acme/app".to_owned(),
         cloud_subject: "12".to_owned(),
-        subject: Subject {
+        subject: Subject::PullRequest {
             repository: repository("acme/app"),
-            kind: SubjectKind::PullRequest,
-            number: Some(12),
+            number: 12,
         },
         pull_requests: vec![12],
         actor: Some("dev1".to_owned()),
@@ -62,6 +61,7 @@ pub(crate) fn event(kind: Kind) -> Event {
         conclusion: None,
         occurred_at: Some(at(-60)),
         delivery: None,
+        content: None,
     }
 }
 

@@ -13,8 +13,8 @@ use forebay_core::drive::SEND_TIME_MAX;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::memory::MemoryLedger;
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventRow, Lease, Raise, Renew, Sent, Settled, Settlement, State,
-    Status,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Renew, Sent, Settled,
+    Settlement, State, Status,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised, Redacted, Renewed,
@@ -348,6 +348,13 @@ impl Ledger for Ports {
         }
     }
 
+    async fn admit_event(&self, admission: &EventAdmission<'_>) -> Result<Admitted, LedgerError> {
+        self.call("admit event", "admitted", || {
+            at_once(self.world.memory.admit_event(admission))
+        })
+        .await?
+    }
+
     async fn claim(&self, event: &EventId, claim: Claim) -> Result<Claimed, LedgerError> {
         self.call("claim", "claimed", || self.claim_once(event, claim)).await?
     }
@@ -404,6 +411,11 @@ impl Ledger for Ports {
 
     async fn body(&self, key: &DeliveryKey) -> Result<Option<Vec<u8>>, LedgerError> {
         self.call("read body", "body", || at_once(self.world.memory.body(key)))
+            .await?
+    }
+
+    async fn content(&self, event: &EventId) -> Result<Option<String>, LedgerError> {
+        self.call("read content", "content", || at_once(self.world.memory.content(event)))
             .await?
     }
 

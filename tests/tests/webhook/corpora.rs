@@ -124,7 +124,9 @@ async fn line(stand: &Stand, n: u64, name: &str, outcome: &str) -> String {
     let event = &row.event;
     let mut line = format!(
         "{name} -> {outcome}: {} {id}, {} {}",
-        event.kind, event.subject.kind, event.subject
+        event.kind,
+        event.subject.kind(),
+        event.subject
     );
     for (field, value) in [
         ("by", &event.actor),

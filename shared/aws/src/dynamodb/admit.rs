@@ -1,25 +1,25 @@
-//! Admission: a delivery and its event, together, each once.
+//! Admission: a delivery and its event, together, each once; or an event that is its own record.
 
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
-use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::put_item::{PutItemError, PutItemOutput};
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
     AttributeValue, CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem, Update,
 };
 use forebay_core::backoff;
-use forebay_core::delivery::Outcome;
-use forebay_core::event::EventId;
-use forebay_core::ledger::{Admission, Admitted, Admittee, EventRow, Lease, Nonce};
+use forebay_core::delivery::{Digest, Outcome};
+use forebay_core::event::{Content, EventId, Net};
+use forebay_core::ledger::{Admission, Admitted, Admittee, EventAdmission, EventRow, Lease, Nonce};
 use forebay_core::ports::{ErrorClass, ErrorKind, Ledger as _, LedgerError};
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
 use super::DynamoLedger;
-use super::body::{CHUNK_BYTES, Packed, pack};
-use super::items::{self, Item, StoredBody, Unreadable, name, row_key};
+use super::body::{CHUNK_BYTES, EVENT_INLINE_BYTES_MAX, INLINE_BYTES_MAX, Packed, pack};
+use super::items::{self, Item, StoredBody, StoredContent, Unreadable, name, row_key};
 use crate::clock::pause;
 use crate::fault::{class_of_code, ledger_error};
 
@@ -32,6 +32,8 @@ const WAIT_MAX: SignedDuration = SignedDuration::from_millis(400);
 const CHUNKS_AT_ONCE: usize = 4;
 
 const ATTEMPTED: &str = "admit delivery";
+const ATTEMPTED_EVENT: &str = "admit event";
+const WRITE_BODY: &str = "write body of";
 
 /// What one try of an admission's transaction found.
 enum Tried {
@@ -58,8 +60,10 @@ enum EventEntry {
 
 impl DynamoLedger {
     pub(super) async fn admit_delivery(&self, admission: &Admission<'_>) -> Result<Admitted, LedgerError> {
-        let packed = pack(admission.body).map_err(|_no_memory| failed(admission, ErrorClass::Unreadable))?;
-        self.write_chunks(admission, &packed).await?;
+        let packed =
+            pack(admission.body, INLINE_BYTES_MAX).map_err(|_no_memory| failed(admission, ErrorClass::Unreadable))?;
+        let on = admission.delivery.key.to_string();
+        self.write_chunks(&on, &packed, admission.expires_at).await?;
         let delivery = items::delivery_item(
             admission.delivery,
             &packed.stored,
@@ -73,21 +77,20 @@ impl DynamoLedger {
     }
 
     /// Chunks go first. They are keyed by their content, so that a repeat changes nothing and an orphan harms nobody.
-    async fn write_chunks(&self, admission: &Admission<'_>, packed: &Packed) -> Result<(), LedgerError> {
+    async fn write_chunks(&self, on: &str, packed: &Packed, expires_at: Timestamp) -> Result<(), LedgerError> {
         let StoredBody::Chunks { digest, .. } = &packed.stored else {
             return Ok(());
         };
         let mut under_way = JoinSet::new();
         for (position, bytes) in packed.outside.chunks(CHUNK_BYTES).enumerate() {
             if under_way.len() >= CHUNKS_AT_ONCE {
-                finish(admission, &mut under_way).await?;
+                finish(on, &mut under_way).await?;
             }
-            let chunk = items::chunk_item(digest, position, bytes, admission.expires_at);
-            let put = put_chunk(self.client.clone(), self.table.clone(), chunk, admission.expires_at);
-            under_way.spawn(put);
+            let chunk = items::chunk_item(digest, position, bytes, expires_at);
+            under_way.spawn(put_chunk(self.client.clone(), self.table.clone(), chunk, expires_at));
         }
         while !under_way.is_empty() {
-            finish(admission, &mut under_way).await?;
+            finish(on, &mut under_way).await?;
         }
         Ok(())
     }
@@ -96,17 +99,7 @@ impl DynamoLedger {
     async fn put_delivery(&self, admission: &Admission<'_>, delivery: Item) -> Result<Admitted, LedgerError> {
         let mut error = failed(admission, ErrorClass::Conflict);
         for tries in 0..TRIES_MAX {
-            let sent = self
-                .client
-                .put_item()
-                .table_name(&self.table)
-                .set_item(Some(delivery.clone()))
-                .condition_expression("attribute_not_exists(#pk)")
-                .expression_attribute_names("#pk", name::PK)
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
-                .send()
-                .await;
-            error = match sent {
+            error = match self.put_once(delivery.clone()).await {
                 Ok(_) => return Ok(Admitted::Created { lease: None }),
                 Err(error) => match existing(&error) {
                     Some(item) => return Ok(self.known_delivery(admission, item, None).await),
@@ -116,6 +109,105 @@ impl DynamoLedger {
             wait(admission.nonce, tries).await;
         }
         Err(error)
+    }
+
+    async fn put_once(&self, item: Item) -> Result<PutItemOutput, SdkError<PutItemError>> {
+        self.client
+            .put_item()
+            .table_name(&self.table)
+            .set_item(Some(item))
+            .condition_expression("attribute_not_exists(#pk)")
+            .expression_attribute_names("#pk", name::PK)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .send()
+            .await
+    }
+
+    /// An event that no delivery keeps: what its source said goes first where it is large, then one conditional put.
+    pub(super) async fn admit_alone(&self, admission: &EventAdmission<'_>) -> Result<Admitted, LedgerError> {
+        let Admittee { event, state } = admission.admittee;
+        let id = &event.id;
+        let unkept = |class| LedgerError {
+            attempted: ATTEMPTED_EVENT,
+            on: id.to_string(),
+            class,
+            source: None,
+        };
+        let content = match &event.content {
+            Some(Content::Here(text)) => {
+                let packed = pack(text.as_bytes(), EVENT_INLINE_BYTES_MAX);
+                let packed = packed.map_err(|_no_memory| unkept(ErrorClass::Unreadable))?;
+                self.write_chunks(id.as_str(), &packed, admission.expires_at).await?;
+                Some(StoredContent {
+                    body: packed.stored,
+                    size: u64::try_from(text.len()).unwrap_or(u64::MAX),
+                    digest: Digest::of(text.as_bytes()),
+                })
+            }
+            // Whoever admits an event has what its source said.
+            Some(Content::Apart(_)) => return Err(unkept(ErrorClass::Invalid)),
+            None => None,
+        };
+        let item = items::event_item(event, state, admission.received_at, admission.net, content.as_ref());
+        let mut error = unkept(ErrorClass::Conflict);
+        for tries in 0..TRIES_MAX {
+            error = match self.put_once(item.clone()).await {
+                Ok(_) => {
+                    let lease = Lease::proven_by(id, state, admission.nonce);
+                    return Ok(Admitted::Created { lease });
+                }
+                Err(error) => match existing(&error) {
+                    Some(item) => return self.known_event(admission, item).await,
+                    None => again(ledger_error(ATTEMPTED_EVENT, id, &error))?,
+                },
+            };
+            wait(admission.nonce, tries).await;
+        }
+        Err(error)
+    }
+
+    /// The event was there: our own write whose answer was lost, or somebody else's.
+    async fn known_event(&self, admission: &EventAdmission<'_>, item: &Item) -> Result<Admitted, LedgerError> {
+        let id = &admission.admittee.event.id;
+        let row = match items::read_event(item) {
+            Ok(row) => row,
+            Err(unreadable) => {
+                tracing::warn!(event.id = %id, "leave the row of event {id} as it is: {unreadable}");
+                return Ok(Admitted::Duplicate {
+                    conflict: false,
+                    event: None,
+                });
+            }
+        };
+        if row.state.nonce == admission.nonce {
+            let lease = Lease::proven_by(id, &row.state, admission.nonce);
+            return Ok(Admitted::Created { lease });
+        }
+        if row.seen_by.contains(&admission.net) {
+            return Ok(Admitted::Duplicate {
+                conflict: false,
+                event: Some(Box::new(row)),
+            });
+        }
+        let seen = self
+            .update(items::event_pk(id))
+            .update_expression(JOIN)
+            .condition_expression("attribute_exists(#pk)")
+            .expression_attribute_names("#pk", name::PK)
+            .expression_attribute_names("#seen_by", name::SEEN_BY)
+            .expression_attribute_values(":net", nets(admission.net))
+            .send()
+            .await;
+        match seen {
+            Ok(_) => {
+                let mut row = row;
+                row.seen_by.insert(admission.net);
+                Ok(Admitted::Joined {
+                    event: Some(Box::new(row)),
+                })
+            }
+            Err(error) => Err(ledger_error(ATTEMPTED_EVENT, id, &error)),
+        }
     }
 
     async fn put_both(
@@ -198,7 +290,8 @@ impl DynamoLedger {
         let event = match entry {
             EventEntry::Put => {
                 let received_at = admission.delivery.received_at;
-                let item = items::event_item(&admittee.event, &admittee.state, received_at, admission.delivery.net);
+                let net = admission.delivery.net;
+                let item = items::event_item(&admittee.event, &admittee.state, received_at, net, None);
                 self.put_new(item).map_err(incomplete)?
             }
             EventEntry::Join => self.join(admission, admittee).map_err(incomplete)?,
@@ -237,19 +330,25 @@ impl DynamoLedger {
         admission: &Admission<'_>,
         admittee: &Admittee,
     ) -> Result<TransactWriteItem, aws_sdk_dynamodb::error::BuildError> {
-        let net = AttributeValue::Ss(vec![admission.delivery.net.as_str().to_owned()]);
         let update = Update::builder()
             .table_name(&self.table)
             .set_key(Some(row_key(items::event_pk(&admittee.event.id))))
-            .update_expression("ADD #seen_by :net")
+            .update_expression(JOIN)
             .condition_expression("attribute_exists(#pk)")
             .expression_attribute_names("#pk", name::PK)
             .expression_attribute_names("#seen_by", name::SEEN_BY)
-            .expression_attribute_values(":net", net)
+            .expression_attribute_values(":net", nets(admission.delivery.net))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()?;
         Ok(TransactWriteItem::builder().update(update).build())
     }
+}
+
+/// Adds a net to those that have seen an event.
+const JOIN: &str = "ADD #seen_by :net";
+
+fn nets(net: Net) -> AttributeValue {
+    AttributeValue::Ss(vec![net.as_str().to_owned()])
 }
 
 /// Puts a chunk, unless it is there and stays at least as long: another delivery with the same body may count on it for
@@ -278,14 +377,16 @@ async fn put_chunk(
 }
 
 /// Waits for one of the chunks under way.
-async fn finish(
-    admission: &Admission<'_>,
-    under_way: &mut JoinSet<Result<(), SdkError<PutItemError>>>,
-) -> Result<(), LedgerError> {
+async fn finish(on: &str, under_way: &mut JoinSet<Result<(), SdkError<PutItemError>>>) -> Result<(), LedgerError> {
     match under_way.join_next().await {
         None | Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err(error))) => Err(ledger_error("write body of", &admission.delivery.key, &error)),
-        Some(Err(_panicked)) => Err(failed(admission, ErrorClass::ServerFault)),
+        Some(Ok(Err(error))) => Err(ledger_error(WRITE_BODY, on, &error)),
+        Some(Err(_panicked)) => Err(LedgerError {
+            attempted: WRITE_BODY,
+            on: on.to_owned(),
+            class: ErrorClass::ServerFault,
+            source: None,
+        }),
     }
 }
 

@@ -10,6 +10,9 @@ use super::items::StoredBody;
 /// Largest compressed body that stays in its delivery's row, in bytes: nearly every delivery, so that it costs no call of
 /// its own. A larger body is cheaper outside, where it is not written at the price of a transaction.
 pub(crate) const INLINE_BYTES_MAX: usize = 3_072;
+/// The same for what an event's own row holds. It is less, because such a row is written again with every change of its
+/// state: a kilobyte costs a write unit each time, and in a chunk it costs one once.
+pub(crate) const EVENT_INLINE_BYTES_MAX: usize = 1_024;
 /// Bytes of one chunk: an item holds 400 KB with its names
 /// (<https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>).
 pub(crate) const CHUNK_BYTES: usize = 390_000;
@@ -38,14 +41,14 @@ pub(crate) struct Packed {
     pub(crate) outside: Vec<u8>,
 }
 
-/// Compresses `body` and decides where it is kept.
+/// Compresses `body` and decides where it is kept: in its row up to `inline_bytes_max`, compressed.
 ///
 /// # Errors
 /// Only without memory.
-pub(crate) fn pack(body: &[u8]) -> io::Result<Packed> {
+pub(crate) fn pack(body: &[u8], inline_bytes_max: usize) -> io::Result<Packed> {
     let known = dictionary(DICTIONARY).unwrap_or_default();
     let compressed = Compressor::with_dictionary(LEVEL, known)?.compress(body)?;
-    if compressed.len() <= INLINE_BYTES_MAX {
+    if compressed.len() <= inline_bytes_max {
         let stored = StoredBody::Inline {
             bytes: compressed,
             dictionary: DICTIONARY,
@@ -90,7 +93,7 @@ mod tests {
             .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
         for body in [b"".as_slice(), b"{}", b"\xff\x00", &incompressible] {
-            let Packed { stored, outside } = pack(body).unwrap();
+            let Packed { stored, outside } = pack(body, INLINE_BYTES_MAX).unwrap();
             let (compressed, dictionary) = match stored {
                 StoredBody::Inline { bytes, dictionary } => (bytes, dictionary),
                 StoredBody::Chunks { dictionary, .. } => (outside, dictionary),

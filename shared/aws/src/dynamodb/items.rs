@@ -8,12 +8,14 @@ use std::fmt;
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Ignored, Malformed, Outcome};
-use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject, SubjectKind};
+use forebay_core::event::{Content, Event, EventId, Kind, Net, Repository, Subject, SubjectKind};
 use forebay_core::ledger::{DeliveryRow, EventRow, Nonce, Reason, Sent, State, Status, Token};
 use forebay_core::ports::DUE_SHARDS;
 use forebay_core::session::{AgentName, Owner, OwnerKey, Phase, Pointer, Session, SessionId};
 use jiff::Timestamp;
 use jiff::tz::Offset;
+
+use super::body::unpack;
 
 /// A row as the SDK has it.
 pub(crate) type Item = HashMap<String, AttributeValue>;
@@ -321,6 +323,11 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
             row.put_recent("delivery", &pk, delivery.received_at);
         }
     }
+    put_body(&mut row, body);
+    row.0
+}
+
+fn put_body(row: &mut Row, body: &StoredBody) {
     match body {
         StoredBody::Inline { bytes, dictionary } => {
             row.put(name::BODY, AttributeValue::B(Blob::new(bytes.as_slice())));
@@ -339,7 +346,6 @@ pub(crate) fn delivery_item(delivery: &Delivery, body: &StoredBody, nonce: Nonce
         }
         StoredBody::Redacted { at, .. } => row.put(name::REDACTED_AT, millis(*at)),
     }
-    row.0
 }
 
 /// What a delivery's row holds.
@@ -430,8 +436,24 @@ fn digest(reader: &Reader<'_>, name: &'static str) -> Result<Digest, Unreadable>
         .ok_or(Unreadable::Attribute(name))
 }
 
+/// What the source of an event said, as its row refers to it.
+pub(crate) struct StoredContent {
+    /// Where it is.
+    pub(crate) body: StoredBody,
+    /// Its bytes, uncompressed.
+    pub(crate) size: u64,
+    /// Their digest.
+    pub(crate) digest: Digest,
+}
+
 /// An event's row, as its admission writes it.
-pub(crate) fn event_item(event: &Event, state: &State, admitted_at: Timestamp, net: Net) -> Item {
+pub(crate) fn event_item(
+    event: &Event,
+    state: &State,
+    admitted_at: Timestamp,
+    net: Net,
+    content: Option<&StoredContent>,
+) -> Item {
     let pk = event_pk(&event.id);
     let mut row = Row(row_key(pk.clone()));
     row.put(name::FORMAT, number(FORMAT));
@@ -439,9 +461,16 @@ pub(crate) fn event_item(event: &Event, state: &State, admitted_at: Timestamp, n
     row.put("cloud_type", text(&event.cloud_type));
     row.put("cloud_source", text(&event.cloud_source));
     row.put("cloud_subject", text(&event.cloud_subject));
-    row.put("repository", text(event.subject.repository.as_str()));
-    row.put("subject", text(event.subject.kind.as_str()));
-    row.put_some("number", event.subject.number.map(number));
+    row.put("subject", text(event.subject.kind().as_str()));
+    row.put_some(
+        "repository",
+        event.subject.repository().map(|repository| text(repository.as_str())),
+    );
+    row.put_some("number", event.subject.number().map(number));
+    if let Subject::Group { name, .. } = &event.subject {
+        // Its queue is the source.
+        row.put("group", text(name));
+    }
     let pulls = || AttributeValue::L(event.pull_requests.iter().map(number).collect());
     row.put_some("pull_requests", (!event.pull_requests.is_empty()).then(pulls));
     row.put_some("actor", event.actor.as_deref().map(text));
@@ -453,6 +482,11 @@ pub(crate) fn event_item(event: &Event, state: &State, admitted_at: Timestamp, n
     row.put_some("conclusion", event.conclusion.as_deref().map(text));
     row.put_some("occurred_at", event.occurred_at.map(millis));
     row.put_some("delivery", event.delivery.as_ref().map(|key| text(key.to_string())));
+    if let Some(content) = content {
+        row.put("sha256", AttributeValue::B(Blob::new(content.digest.as_bytes())));
+        row.put("size", number(content.size));
+        put_body(&mut row, &content.body);
+    }
     row.put("admitted_at", millis(admitted_at));
     row.put("first_seen", text(net.as_str()));
     row.put(name::SEEN_BY, AttributeValue::Ss(vec![net.as_str().to_owned()]));
@@ -497,7 +531,6 @@ pub(crate) fn destinations(outcomes: &BTreeMap<String, Sent>) -> AttributeValue 
 pub(crate) fn read_event(item: &Item) -> Result<EventRow, Unreadable> {
     let reader = Reader::new(item)?;
     let id = event_id_of(reader.needed(name::PK)?).ok_or(Unreadable::Attribute(name::PK))?;
-    let repository = reader.word("repository", Repository::new)?;
     let pull_requests = match item.get("pull_requests") {
         None => Vec::new(),
         Some(list) => numbers(list).ok_or(Unreadable::Attribute("pull_requests"))?,
@@ -508,11 +541,7 @@ pub(crate) fn read_event(item: &Item) -> Result<EventRow, Unreadable> {
         cloud_type: reader.needed("cloud_type")?.to_owned(),
         cloud_source: reader.needed("cloud_source")?.to_owned(),
         cloud_subject: reader.needed("cloud_subject")?.to_owned(),
-        subject: Subject {
-            repository,
-            kind: reader.word("subject", SubjectKind::from_word)?,
-            number: reader.parsed("number")?,
-        },
+        subject: subject(&reader)?,
         pull_requests,
         actor: reader.owned("actor"),
         url: reader.owned("url"),
@@ -523,6 +552,7 @@ pub(crate) fn read_event(item: &Item) -> Result<EventRow, Unreadable> {
         conclusion: reader.owned("conclusion"),
         occurred_at: reader.time("occurred_at")?,
         delivery: reader.text("delivery").and_then(DeliveryKey::parse),
+        content: content(&reader)?,
     };
     Ok(EventRow {
         event,
@@ -531,6 +561,64 @@ pub(crate) fn read_event(item: &Item) -> Result<EventRow, Unreadable> {
         first_seen: reader.word("first_seen", Net::from_word)?,
         seen_by: seen_by(item)?,
     })
+}
+
+fn subject(reader: &Reader<'_>) -> Result<Subject, Unreadable> {
+    let repository = || reader.word("repository", Repository::new);
+    Ok(match reader.word("subject", SubjectKind::from_word)? {
+        SubjectKind::PullRequest => Subject::PullRequest {
+            repository: repository()?,
+            number: reader.number("number")?,
+        },
+        SubjectKind::Issue => Subject::Issue {
+            repository: repository()?,
+            number: reader.number("number")?,
+        },
+        SubjectKind::Repository => Subject::Repository(repository()?),
+        SubjectKind::Group => Subject::Group {
+            queue: reader.needed("cloud_source")?.to_owned(),
+            name: reader.needed("group")?.to_owned(),
+        },
+    })
+}
+
+/// What the source said, where the row holds it, or how much of it is elsewhere.
+fn content(reader: &Reader<'_>) -> Result<Option<Content>, Unreadable> {
+    let Some(content) = stored_content(reader)? else {
+        return Ok(None);
+    };
+    Ok(match &content.body {
+        StoredBody::Inline { bytes, dictionary } => Some(Content::Here(unpack_content(&content, bytes, *dictionary)?)),
+        StoredBody::Chunks { .. } => Some(Content::Apart(content.size)),
+        StoredBody::Redacted { .. } => None,
+    })
+}
+
+/// The text behind `compressed`.
+pub(crate) fn unpack_content(
+    content: &StoredContent,
+    compressed: &[u8],
+    dictionary: u64,
+) -> Result<String, Unreadable> {
+    let bytes = unpack(compressed, dictionary, content.size, &content.digest);
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.ok_or(Unreadable::Attribute(name::BODY))
+}
+
+/// How an event's row refers to what its source said.
+pub(crate) fn read_content(item: &Item) -> Result<Option<StoredContent>, Unreadable> {
+    stored_content(&Reader::new(item)?)
+}
+
+fn stored_content(reader: &Reader<'_>) -> Result<Option<StoredContent>, Unreadable> {
+    let Some(size) = reader.parsed("size")? else {
+        return Ok(None);
+    };
+    Ok(Some(StoredContent {
+        body: stored_body(reader)?,
+        size,
+        digest: digest(reader, "sha256")?,
+    }))
 }
 
 fn numbers(list: &AttributeValue) -> Option<Vec<u64>> {

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::body::unpack;
 use super::items::{
     self, Item, RECENT_SHARDS, ReadDelivery, SESSIONS_SHARD, StoredBody, Unreadable, chunk_key, chunk_pk, delivery_pk,
-    millis, name, row_key, text,
+    event_pk, millis, name, row_key, text,
 };
 use super::{DynamoLedger, RECENT_INDEX, WAITING_INDEX, unreadable_row};
 use crate::fault::ledger_error;
@@ -99,34 +99,61 @@ impl DynamoLedger {
         let Some(read) = self.read_delivery(key).await? else {
             return Ok(None);
         };
-        let (compressed, dictionary) = match read.body {
-            StoredBody::Redacted { .. } => return Ok(None),
-            StoredBody::Inline { bytes, dictionary } => (bytes, dictionary),
-            StoredBody::Chunks {
-                digest,
-                count,
-                dictionary,
-                ..
-            } => {
-                let mut compressed = Vec::new();
-                for position in 0..count {
-                    let key = chunk_key(chunk_pk(&digest, position));
-                    let missing = || failed(ATTEMPTED, &digest.to_string(), ErrorClass::Unreadable);
-                    let item = self
-                        .get(ATTEMPTED, &digest.to_string(), key)
-                        .await?
-                        .ok_or_else(missing)?;
-                    let bytes = items::read_chunk(&item);
-                    let bytes = bytes.map_err(|unreadable| unreadable_row(ATTEMPTED, digest, unreadable))?;
-                    compressed.extend_from_slice(bytes);
-                }
-                (compressed, dictionary)
-            }
+        let Some((compressed, dictionary)) = self.compressed(ATTEMPTED, read.body).await? else {
+            return Ok(None);
         };
         let delivery = &read.row.delivery;
         let body = unpack(&compressed, dictionary, delivery.size, &delivery.digest);
         body.map(Some)
             .ok_or_else(|| failed(ATTEMPTED, &key.to_string(), ErrorClass::Unreadable))
+    }
+
+    pub(super) async fn read_content(&self, event: &EventId) -> Result<Option<String>, LedgerError> {
+        const ATTEMPTED: &str = "read content of event";
+        let item = self.get(ATTEMPTED, event.as_str(), row_key(event_pk(event))).await?;
+        let unreadable = |unreadable| unreadable_row(ATTEMPTED, event, unreadable);
+        let content = item
+            .map(|item| items::read_content(&item))
+            .transpose()
+            .map_err(unreadable)?;
+        let Some(content) = content.flatten() else {
+            return Ok(None);
+        };
+        let Some((compressed, dictionary)) = self.compressed(ATTEMPTED, content.body.clone()).await? else {
+            return Ok(None);
+        };
+        items::unpack_content(&content, &compressed, dictionary)
+            .map(Some)
+            .map_err(unreadable)
+    }
+
+    /// The compressed bytes of a body, wherever they are, and the number of their dictionary. `None` where they went.
+    async fn compressed(
+        &self,
+        attempted: &'static str,
+        body: StoredBody,
+    ) -> Result<Option<(Vec<u8>, u64)>, LedgerError> {
+        let (digest, count, dictionary) = match body {
+            StoredBody::Redacted { .. } => return Ok(None),
+            StoredBody::Inline { bytes, dictionary } => return Ok(Some((bytes, dictionary))),
+            StoredBody::Chunks {
+                digest,
+                count,
+                dictionary,
+                ..
+            } => (digest, count, dictionary),
+        };
+        let on = digest.to_string();
+        let mut compressed = Vec::new();
+        for position in 0..count {
+            let key = chunk_key(chunk_pk(&digest, position));
+            let missing = || failed(attempted, &on, ErrorClass::Unreadable);
+            let item = self.get(attempted, &on, key).await?.ok_or_else(missing)?;
+            let bytes = items::read_chunk(&item);
+            let bytes = bytes.map_err(|unreadable| unreadable_row(attempted, &on, unreadable))?;
+            compressed.extend_from_slice(bytes);
+        }
+        Ok(Some((compressed, dictionary)))
     }
 
     /// Rows of one kind by time, newest first.

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::delivery::Outcome;
-use crate::event::{Kind, Repository, Subject, SubjectKind};
+use crate::event::{Kind, Repository, Subject};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Admission, Admitted};
 use crate::ports::POINTERS_MAX;
-use crate::route::{IgnoredActors, Routes};
+use crate::route::{IgnoredActors, QueueRoutes, Routes};
 use crate::session::{Opened, Session, SessionId};
 use crate::testing::{at, block_on, days, delivery, event, repository, secs, session};
 
@@ -55,6 +55,7 @@ impl World {
         Self {
             ledger: MemoryLedger::new(),
             routing: Routing {
+                queues: QueueRoutes::default(),
                 routes: Routes::parse(routes, &BTreeSet::from(inboxes)).unwrap(),
                 ignored: IgnoredActors::parse("agent-bot[bot]"),
             },
@@ -320,9 +321,9 @@ fn two_spellings_of_one_repository_make_one_group() {
     let world = World::new("");
     for (id, name) in [("github/comment/1", "acme/app"), ("github/comment/2", "Acme/App")] {
         world.open(&session("s1", "reviewer", None, Some(12)));
-        let subject = Subject {
+        let subject = Subject::PullRequest {
             repository: repository(name),
-            ..comment().subject
+            number: 12,
         };
         let id = EventId::new(id);
         world.take_in(Event {
@@ -635,10 +636,9 @@ fn fifo_ids_fit_sqs_whatever_the_repository_is_called() {
             repository: repository(name),
             ..session("s1", "reviewer", None, Some(12))
         });
-        let subject = Subject {
+        let subject = Subject::PullRequest {
             repository: Repository::new(name).unwrap(),
-            kind: SubjectKind::PullRequest,
-            number: Some(12),
+            number: 12,
         };
         world.take_in(Event { subject, ..comment() });
         let [message] = &world.take_sent()[..] else {

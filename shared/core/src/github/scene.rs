@@ -9,7 +9,7 @@ use super::payload::{
 use super::time::time;
 use super::{Envelope, Named};
 use crate::delivery::Ignored;
-use crate::event::{Event, EventId, Kind, Repository, Subject, SubjectKind};
+use crate::event::{Event, EventId, Kind, Repository, Subject};
 
 /// Most pull requests that one check may name. GitHub lists those with the same head branch: a handful at most.
 const PULLS_MAX: usize = 100;
@@ -117,22 +117,18 @@ impl<'a> Scene<'a> {
     /// An event with what all kinds have in common; the source is the repository, the actor the sender.
     pub(super) fn event(&self, kind: Kind, id: EventId, about: About) -> Result<Event, Stop> {
         let repository = need(self.name.clone())?;
-        let (subject_kind, number, pull_requests) = match about {
-            About::Pull(number) => (SubjectKind::PullRequest, Some(number), vec![number]),
-            About::Issue(number) => (SubjectKind::Issue, Some(number), Vec::new()),
-            About::Repository => (SubjectKind::Repository, None, Vec::new()),
+        let (subject, pull_requests) = match about {
+            About::Pull(number) => (Subject::PullRequest { repository, number }, vec![number]),
+            About::Issue(number) => (Subject::Issue { repository, number }, Vec::new()),
+            About::Repository => (Subject::Repository(repository), Vec::new()),
         };
         Ok(Event {
             id,
             kind,
             cloud_type: self.cloud_type()?,
             cloud_source: self.home_url()?,
-            cloud_subject: number.map(|number| number.to_string()).unwrap_or_default(),
-            subject: Subject {
-                repository,
-                kind: subject_kind,
-                number,
-            },
+            cloud_subject: subject.number().map(|number| number.to_string()).unwrap_or_default(),
+            subject,
             pull_requests,
             actor: None,
             url: None,
@@ -143,6 +139,7 @@ impl<'a> Scene<'a> {
             conclusion: None,
             occurred_at: None,
             delivery: Some(self.envelope.key.clone()),
+            content: None,
         })
     }
 

@@ -198,7 +198,7 @@ fn an_opened_pull_request_is_an_event() {
     assert_eq!(event.kind, Kind::PullRequestOpened);
     assert_eq!(event.subject.to_string(), "acme/app#12");
     assert_eq!(
-        (event.subject.kind, event.pull_requests),
+        (event.subject.kind(), event.pull_requests),
         (SubjectKind::PullRequest, vec![12])
     );
     assert_eq!(
@@ -345,7 +345,7 @@ fn a_comment_is_about_an_issue_or_a_pull_request() {
     let on_pull = event("issue_comment", &issue_comment("created"));
     assert_eq!(on_pull.id.as_str(), "github/comment/9007199254740993", "NUM-02");
     assert_eq!(
-        (on_pull.kind, on_pull.subject.kind),
+        (on_pull.kind, on_pull.subject.kind()),
         (Kind::Comment, SubjectKind::PullRequest),
         "S3-07"
     );
@@ -368,7 +368,7 @@ fn a_comment_is_about_an_issue_or_a_pull_request() {
         &with(issue_comment("created"), "issue/pull_request", None),
     );
     assert_eq!(
-        (on_issue.subject.kind, on_issue.pull_requests),
+        (on_issue.subject.kind(), on_issue.pull_requests),
         (SubjectKind::Issue, vec![]),
         "S3-07"
     );
@@ -505,14 +505,14 @@ fn a_check_is_about_its_pull_requests_in_this_repository() {
     let check =
         event_of(json!([{"number": 7, "base": {"repo": {"id": 1}}}, null, {"number": 8, "base": {"repo": {"id": 1}}}]));
     assert_eq!(
-        (check.subject.number, check.pull_requests),
+        (check.subject.number(), check.pull_requests),
         (Some(7), vec![7, 8]),
         "PAY-14"
     );
     for pulls in [json!([]), Value::Null] {
         let check = event_of(pulls);
         assert_eq!(
-            (check.subject.to_string().as_str(), check.subject.kind),
+            (check.subject.to_string().as_str(), check.subject.kind()),
             ("acme/app", SubjectKind::Repository),
             "S3-08"
         );
@@ -606,7 +606,7 @@ fn a_completed_check_suite_is_an_event() {
         Some("https://github.com/acme/app/commit/abc/checks")
     );
     assert_eq!(
-        (check.subject.number, check.branch.as_deref()),
+        (check.subject.number(), check.branch.as_deref()),
         (Some(12), Some("feature"))
     );
     assert_eq!(check.occurred_at, at("2026-02-02T00:00:00Z"));
@@ -665,7 +665,7 @@ fn a_push_to_a_branch_is_an_event() {
         Some("https://github.com/acme/app/compare/d0...abc")
     );
     assert_eq!(
-        (pushed.subject.kind, pushed.subject.number),
+        (pushed.subject.kind(), pushed.subject.number()),
         (SubjectKind::Repository, None)
     );
     let tagged = event("push", &push("refs/heads/refs/tags/v1"));
@@ -728,7 +728,7 @@ fn issues_and_releases_are_events() {
     let opened = event("issues", &issue("opened"));
     assert_eq!(opened.id.as_str(), "github/issue/800/opened", "S3-07");
     assert_eq!(
-        (opened.kind, opened.subject.kind, opened.actor.as_deref()),
+        (opened.kind, opened.subject.kind(), opened.actor.as_deref()),
         (Kind::IssueOpened, SubjectKind::Issue, Some("dev1"))
     );
     assert_eq!((opened.summary.as_str(), opened.pull_requests), ("t", vec![]), "PAY-05");

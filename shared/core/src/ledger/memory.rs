@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventRow, Lease, Settled, State};
+use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Settled, State};
 use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};
 use crate::delivery::{DeliveryKey, Outcome};
-use crate::event::{EventId, Repository};
+use crate::event::{Content, EventId, Repository};
 use crate::ports::{
     DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed,
 };
@@ -120,6 +120,34 @@ impl Tables {
         Admitted::Created { lease }
     }
 
+    fn admit_event(&mut self, admission: &EventAdmission<'_>) -> Admitted {
+        let EventAdmission { admittee, net, .. } = *admission;
+        let id = &admittee.event.id;
+        let Some(known) = self.events.get_mut(id) else {
+            let row = EventRow {
+                event: admittee.event.clone(),
+                state: admittee.state.clone(),
+                admitted_at: admission.received_at,
+                first_seen: net,
+                seen_by: BTreeSet::from([net]),
+            };
+            let lease = Lease::proven_by(id, &row.state, admission.nonce);
+            self.events.insert(id.clone(), row);
+            return Admitted::Created { lease };
+        };
+        if known.state.nonce == admission.nonce {
+            let lease = Lease::proven_by(id, &known.state, admission.nonce);
+            return Admitted::Created { lease };
+        }
+        let joined = known.seen_by.insert(net);
+        let event = Some(Box::new(known.clone()));
+        if joined {
+            Admitted::Joined { event }
+        } else {
+            Admitted::Duplicate { conflict: false, event }
+        }
+    }
+
     fn step(&mut self, event: &EventId, step: &Step) -> Result<&mut EventRow, Option<Refused>> {
         match transition(self.events.get(event).map(|row| &row.state), step) {
             Verdict::Refused(refused) => Err(Some(refused)),
@@ -215,6 +243,10 @@ impl Ledger for MemoryLedger {
         Ok(self.tables().admit(admission))
     }
 
+    async fn admit_event(&self, admission: &EventAdmission<'_>) -> Result<Admitted, LedgerError> {
+        Ok(self.tables().admit_event(admission))
+    }
+
     async fn claim(&self, event: &EventId, claim: Claim) -> Result<Claimed, LedgerError> {
         let mut tables = self.tables();
         let row = match tables.step(event, &Step::Claim(claim)) {
@@ -307,6 +339,13 @@ impl Ledger for MemoryLedger {
         let tables = self.tables();
         let kept = tables.deliveries.get(key).filter(|kept| kept.row.redacted_at.is_none());
         Ok(kept.map(|kept| kept.body.clone()))
+    }
+
+    async fn content(&self, event: &EventId) -> Result<Option<String>, LedgerError> {
+        Ok(match self.tables().events.get(event).map(|row| &row.event.content) {
+            Some(Some(Content::Here(content))) => Some(content.clone()),
+            Some(Some(Content::Apart(_)) | None) | None => None,
+        })
     }
 
     async fn events(&self, listing: &Listing) -> Result<Vec<EventRow>, LedgerError> {

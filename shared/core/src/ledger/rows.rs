@@ -57,6 +57,8 @@ words! {
         Unreachable = "unreachable",
         /// Its own handling failed.
         Failed = "failed",
+        /// It is nothing that its source can have sent.
+        Malformed = "malformed",
         /// Its own handling failed, or its lease lapsed, too often.
         TooManyFailures = "too_many_failures",
         /// Its destinations stayed unreachable until it was too old.
@@ -268,6 +270,21 @@ impl fmt::Debug for Admission<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Admission({}, {} bytes)", self.delivery.key, self.body.len())
     }
+}
+
+/// An event that no delivery keeps, to be written once.
+#[derive(Clone, Copy, Debug)]
+pub struct EventAdmission<'a> {
+    /// The event, with what its source said.
+    pub admittee: &'a Admittee,
+    /// By which net it was caught.
+    pub net: Net,
+    /// When it arrived.
+    pub received_at: Timestamp,
+    /// This admission's nonce: how a repeated write recognises itself. The state's own.
+    pub nonce: Nonce,
+    /// When what its source said may go, where that is kept apart from its row: not before the row.
+    pub expires_at: Timestamp,
 }
 
 /// What an admission found.

@@ -7,16 +7,13 @@ use crate::event::{Event, EventId, Kind};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Admission, Limits};
 use crate::ports::ErrorClass;
-use crate::route::{IgnoredActors, Routes, Routing};
+use crate::route::Routing;
 use crate::testing::{at, block_on, delivery, event};
 
 /// A ledger with so many events, whose webhooks died one second after the other.
 fn ledger_of(count: i64) -> MemoryLedger {
     let ledger = MemoryLedger::new();
-    let routing = Routing {
-        routes: Routes::default(),
-        ignored: IgnoredActors::parse(""),
-    };
+    let routing = Routing::default();
     for number in 0..count {
         let id = EventId::new(&format!("e{number:04}"));
         let nonce = Nonce::from_random(number.unsigned_abs());

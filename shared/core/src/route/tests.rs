@@ -12,6 +12,7 @@ fn inboxes() -> BTreeSet<String> {
 fn routing(routes: &str, ignored: &str) -> Routing {
     Routing {
         routes: Routes::parse(routes, &inboxes()).unwrap(),
+        queues: QueueRoutes::default(),
         ignored: IgnoredActors::parse(ignored),
     }
 }
@@ -46,19 +47,28 @@ fn unrouted() -> Decision {
     Decision::Nothing(Reason::Unrouted)
 }
 
-fn on(kind: SubjectKind, number: Option<u64>, event: Event) -> Event {
-    let subject = Subject {
-        repository: repository("acme/app"),
-        kind,
-        number,
-    };
-    let pull_requests = number
-        .filter(|_| kind == SubjectKind::PullRequest)
-        .into_iter()
-        .collect();
+fn on_pull(number: u64, event: Event) -> Event {
+    let repository = repository("acme/app");
     Event {
-        subject,
-        pull_requests,
+        subject: Subject::PullRequest { repository, number },
+        pull_requests: vec![number],
+        ..event
+    }
+}
+
+fn on_issue(number: u64, event: Event) -> Event {
+    let repository = repository("acme/app");
+    Event {
+        subject: Subject::Issue { repository, number },
+        pull_requests: Vec::new(),
+        ..event
+    }
+}
+
+fn on_repository(event: Event) -> Event {
+    Event {
+        subject: Subject::Repository(repository("acme/app")),
+        pull_requests: Vec::new(),
         ..event
     }
 }
@@ -111,7 +121,10 @@ fn a_session_of_another_repository_gets_nothing_of_a_branch_of_the_same_name() {
         branch: Some("fix".to_owned()),
         ..event(Kind::CheckFailure)
     };
-    failed.subject.repository = repository("acme/web");
+    failed.subject = Subject::PullRequest {
+        repository: repository("acme/web"),
+        number: 12,
+    };
     assert_eq!(decide(&Routing::default(), &failed, &[app, web]), send(["builder"]));
 }
 
@@ -197,17 +210,17 @@ fn a_check_that_names_several_pull_requests_looks_at_all_of_them() {
 fn a_check_without_a_pull_request_waits_for_its_branch() {
     let failed = Event {
         branch: Some("fix".to_owned()),
-        ..on(SubjectKind::Repository, None, event(Kind::CheckFailure))
+        ..on_repository(event(Kind::CheckFailure))
     };
     let branch = OwnerKey::branch(&repository("acme/app"), "fix");
     assert_eq!(decide(&Routing::default(), &failed, &[]), Decision::Park(branch));
-    let nowhere = on(SubjectKind::Repository, None, event(Kind::CheckFailure));
+    let nowhere = on_repository(event(Kind::CheckFailure));
     assert_eq!(decide(&Routing::default(), &nowhere, &[]), unrouted());
 }
 
 #[test]
 fn a_comment_on_an_issue_is_nobodys_session_work() {
-    let issue = on(SubjectKind::Issue, Some(12), event(Kind::Comment));
+    let issue = on_issue(12, event(Kind::Comment));
     let owner = session("s1", "reviewer", None, Some(12));
     assert_eq!(
         decide(&Routing::default(), &issue, std::slice::from_ref(&owner)),
@@ -242,7 +255,7 @@ fn a_merge_into_exactly_main_goes_to_the_dispatcher() {
 #[test]
 fn a_release_goes_to_the_notice() {
     // S3-13
-    let released = on(SubjectKind::Repository, None, event(Kind::ReleasePublished));
+    let released = on_repository(event(Kind::ReleasePublished));
     assert_eq!(decide(&Routing::default(), &released, &[]), send([NOTICE]));
     let both = decide(&routing("acme/app=reviewer", ""), &released, &[]);
     assert_eq!(both, send([NOTICE, "reviewer"]));
@@ -265,11 +278,14 @@ fn two_routes_to_one_inbox_are_one_destination() {
 fn the_most_specific_static_route_wins() {
     // S3-15
     let routing = routing("acme/app=builder, Acme/App#12=reviewer", "");
-    let opened = |number| on(SubjectKind::PullRequest, Some(number), event(Kind::PullRequestOpened));
+    let opened = |number| on_pull(number, event(Kind::PullRequestOpened));
     assert_eq!(decide(&routing, &opened(12), &[]), send(["reviewer"]));
     assert_eq!(decide(&routing, &opened(13), &[]), send(["builder"]));
     let mut elsewhere = opened(12);
-    elsewhere.subject.repository = repository("acme/app2");
+    elsewhere.subject = Subject::PullRequest {
+        repository: repository("acme/app2"),
+        number: 12,
+    };
     assert_eq!(decide(&routing, &elsewhere, &[]), unrouted());
 }
 
