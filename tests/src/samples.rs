@@ -6,7 +6,7 @@ use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Outcome};
 use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject};
 use forebay_core::ledger::{
-    Admission, Admitted, Admittee, Cause, Claim, Lease, Nonce, Reason, Renew, Sent, Settlement, State, Status, Token,
+    Admission, Admitted, Admittee, Cause, Claim, Lease, Nonce, Reason, Sent, Settlement, State, Status, Term, Token,
 };
 use forebay_core::ports::{Ledger, LedgerError};
 use forebay_core::session::{AgentName, OwnerKey, Phase, Session, SessionId};
@@ -202,17 +202,11 @@ pub fn claim_for_owner(now: Timestamp, nonce: u64) -> Claim {
     }
 }
 
-/// A renewal of `lease` at `now`.
-#[must_use]
-pub fn renewal(lease: &Lease, now: Timestamp) -> Renew {
-    Renew {
-        now,
-        token: lease.token(),
-        nonce: lease.nonce(),
-        lease: LEASE,
-        skew: SKEW,
-    }
-}
+/// What owners renew for.
+pub const TERM: Term = Term {
+    lease: LEASE,
+    skew: SKEW,
+};
 
 /// The same right once more: an owner that does not know it has lost it.
 ///

@@ -7,8 +7,7 @@ use std::time::Duration;
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Renew, Settled,
-    Settlement,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Settled, Settlement, Term,
 };
 use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
@@ -16,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
 use crate::fakes::ManualTime;
-
+use crate::samples::copy_of;
 /// A method of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "each is the method of that name")]
@@ -219,8 +218,12 @@ impl<L: Ledger> Ledger for Scripted<L> {
         self.act(Call::Settle, self.inner.settle(lease, now, settlement)).await
     }
 
-    async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
-        self.act(Call::Renew, self.inner.renew(lease, renew)).await
+    async fn renew(&self, lease: &mut Lease, now: Timestamp, term: Term) -> Result<Renewed, LedgerError> {
+        // Its owner learns of a longer right by the answer only.
+        let mut renewed = copy_of(lease);
+        let answer = self.act(Call::Renew, self.inner.renew(&mut renewed, now, term)).await?;
+        *lease = renewed;
+        Ok(answer)
     }
 
     async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Malformed, Outcome};
 use forebay_core::event::{Content, Event, EventId, Kind, Net, Subject};
 use forebay_core::ledger::{
-    Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Raise, Reason, Refused, Renew, Sent,
-    Settled, Settlement, Status, Token,
+    Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Raise, Reason, Refused, Sent, Settled, Settlement, Status, Term, Token,
 };
 use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, OwnerKey, Pointer, Session, SessionId};
@@ -74,6 +73,8 @@ every_engine_promises!(
     an_owner_with_the_right_token_and_another_nonce_is_fenced,
     an_ended_event_is_neither_settled_again_nor_renewed,
     a_renewed_right_outlasts_the_first_lease,
+    who_renews_in_time_works_on_alone_and_who_does_not_is_replaced,
+    a_renewal_is_kept_to_its_last_moment_and_never_shortens_a_right,
     a_losing_duplicate_leaves_the_owners_row_as_it_is,
     a_recreated_row_refuses_the_earlier_lifes_owner,
     clocks_that_differ_decide_when_and_never_who,
@@ -463,11 +464,8 @@ async fn an_unknown_event_is_missing_and_not_an_error(engine: impl Engine) {
     let lease = || Lease::proven_by(&id, &claimed(event("e404"), 1, at(0)).state, Nonce::from_random(1)).unwrap();
     let settled = ledger.settle(lease(), at(1), processed(at(1))).await.unwrap();
     assert_eq!(settled, Settled::Lost(Refused::Missing));
-    let renewal = renewal(&lease(), at(1));
-    assert_eq!(
-        ledger.renew(lease(), renewal).await.unwrap(),
-        Renewed::Lost(Refused::Missing)
-    );
+    let renewed = ledger.renew(&mut lease(), at(1), TERM).await.unwrap();
+    assert_eq!(renewed, Renewed::Lost(Refused::Missing));
     assert_eq!(ledger.event(&id).await.unwrap(), None);
     let key = DeliveryKey::parse("42/404").unwrap();
     assert_eq!(ledger.delivery(&key).await.unwrap(), None);
@@ -670,17 +668,14 @@ async fn a_settlement_recognises_itself_behind_a_lost_answer(engine: impl Engine
 async fn a_stale_owner_settles_and_renews_nothing(engine: impl Engine) {
     // DDBC-04, LEAS-01, S2-10, invariant 4
     let ledger = engine.ledger();
-    let paused = admit_event(&*ledger, "e", 1).await;
+    let mut paused = admit_event(&*ledger, "e", 1).await;
     let owner = won(&*ledger, "e", claim(at(36), 2)).await;
     let before = row(&*ledger, "e").await;
     let stale = Refused::Stale { current: owner.token() };
     // Whatever its own clock says.
     for now in [at(1), at(29), at(40), at(600)] {
-        let renewal = renewal(&paused, now);
-        assert_eq!(
-            ledger.renew(copy_of(&paused), renewal).await.unwrap(),
-            Renewed::Lost(stale)
-        );
+        let renewed = ledger.renew(&mut paused, now, TERM).await.unwrap();
+        assert_eq!((renewed, paused.until()), (Renewed::Lost(stale), at(30)));
         for settlement in [processed(now), failed(now), given_up(now), parked(pull(12), now)] {
             assert_eq!(
                 settled(&*ledger, copy_of(&paused), now, settlement).await,
@@ -699,17 +694,14 @@ async fn a_stale_owner_settles_and_renews_nothing(engine: impl Engine) {
 async fn a_lapsed_owner_settles_and_renews_nothing(engine: impl Engine) {
     // S2-10
     let ledger = engine.ledger();
-    let lease = admit_event(&*ledger, "e", 1).await;
+    let mut lease = admit_event(&*ledger, "e", 1).await;
     let before = row(&*ledger, "e").await;
     let lapsed = Refused::Lapsed { until: lease.until() };
     for now in [at(30), at(31), at(100_000)] {
         let answer = settled(&*ledger, copy_of(&lease), now, processed(now)).await;
         assert_eq!(answer, Settled::Lost(lapsed));
-        let renewal = renewal(&lease, now);
-        assert_eq!(
-            ledger.renew(copy_of(&lease), renewal).await.unwrap(),
-            Renewed::Lost(lapsed)
-        );
+        let renewed = ledger.renew(&mut lease, now, TERM).await.unwrap();
+        assert_eq!((renewed, lease.until()), (Renewed::Lost(lapsed), at(30)));
     }
     assert_eq!(row(&*ledger, "e").await, before);
     assert_eq!(settled(&*ledger, lease, at(29), processed(at(29))).await, Settled::Done);
@@ -727,8 +719,8 @@ async fn an_owner_with_the_right_token_and_another_nonce_is_fenced(engine: impl 
         settled(&*ledger, forged(), at(1), processed(at(1))).await,
         Settled::Lost(stale)
     );
-    let renewal = renewal(&forged(), at(1));
-    assert_eq!(ledger.renew(forged(), renewal).await.unwrap(), Renewed::Lost(stale));
+    let renewed = ledger.renew(&mut forged(), at(1), TERM).await.unwrap();
+    assert_eq!(renewed, Renewed::Lost(stale));
     assert_eq!(row(&*ledger, "e").await.state.status, Status::Claimed);
 }
 
@@ -739,28 +731,27 @@ async fn an_ended_event_is_neither_settled_again_nor_renewed(engine: impl Engine
     let copies = [copy_of(&lease), copy_of(&lease)];
     settled(&*ledger, lease, at(1), processed(at(1))).await;
     let before = row(&*ledger, "e").await;
-    let [one, other] = copies;
+    let [one, mut other] = copies;
     let terminal = Refused::Terminal(Status::Processed);
     assert_eq!(
         settled(&*ledger, one, at(2), failed(at(9))).await,
         Settled::Lost(terminal)
     );
-    let renewal = renewal(&other, at(2));
-    assert_eq!(ledger.renew(other, renewal).await.unwrap(), Renewed::Lost(terminal));
+    let renewed = ledger.renew(&mut other, at(2), TERM).await.unwrap();
+    assert_eq!(renewed, Renewed::Lost(terminal));
     assert_eq!(row(&*ledger, "e").await, before);
 }
 
 async fn a_renewed_right_outlasts_the_first_lease(engine: impl Engine) {
     // S2-10
     let ledger = engine.ledger();
-    let lease = admit_event(&*ledger, "e", 1).await;
-    let renew = Renew {
+    let mut lease = admit_event(&*ledger, "e", 1).await;
+    let term = Term {
         lease: secs(60),
-        ..renewal(&lease, at(20))
+        ..TERM
     };
-    let Renewed::Kept(lease) = ledger.renew(lease, renew).await.unwrap() else {
-        panic!("not kept")
-    };
+    let mut first = copy_of(&lease);
+    assert_eq!(ledger.renew(&mut lease, at(20), term).await.unwrap(), Renewed::Kept);
     assert_eq!((lease.until(), lease.token()), (at(80), Token::FIRST));
     let state = row(&*ledger, "e").await.state;
     assert_eq!(
@@ -772,9 +763,96 @@ async fn a_renewed_right_outlasts_the_first_lease(engine: impl Engine) {
         Refused::Held { until: at(80) }
     );
     // A lost answer: the same again is the same.
-    let again = ledger.renew(copy_of(&lease), renew).await.unwrap();
-    assert_eq!(again, Renewed::Kept(copy_of(&lease)));
+    assert_eq!(ledger.renew(&mut first, at(20), term).await.unwrap(), Renewed::Kept);
+    assert_eq!(first, lease);
     assert_eq!(settled(&*ledger, lease, at(79), processed(at(79))).await, Settled::Done);
+}
+
+async fn who_renews_in_time_works_on_alone_and_who_does_not_is_replaced(engine: impl Engine) {
+    // LEAS-04, invariants 4 and 5: work that is longer than five leases. Whoever works so long on one event renews.
+    let ledger = engine.ledger();
+    let mut renewing = admit_event(&*ledger, "renewed", 1).await;
+    let idle = admit_event(&*ledger, "left", 2).await;
+    for round in 1..=8 {
+        let now = at(round * 20);
+        assert_eq!(ledger.renew(&mut renewing, now, TERM).await.unwrap(), Renewed::Kept);
+        assert_eq!((renewing.token(), renewing.until()), (Token::FIRST, now + LEASE));
+        let state = row(&*ledger, "renewed").await.state;
+        assert_eq!(
+            (state.token, state.nonce.number(), state.failures),
+            (Token::FIRST, 1, 1)
+        );
+        // To everybody else it is held until the new end and the skew are over, and not due before.
+        let held = Refused::Held {
+            until: renewing.until(),
+        };
+        for ask in [now, renewing.until(), renewing.until() + SKEW] {
+            assert_eq!(lost(&*ledger, "renewed", claim(ask, 100)).await, held, "{ask}");
+            assert_eq!(
+                lost(&*ledger, "renewed", claim_for_owner(ask, 100)).await,
+                held,
+                "{ask}"
+            );
+        }
+        let due = due(&*ledger, now + LEASE + SKEW - secs(1), 10).await;
+        assert!(due.iter().all(|due| due.event != EventId::new("renewed")), "{due:?}");
+    }
+    // Who works as long without renewing is replaced, and what it then wants to write or renew is refused.
+    let mut idle = idle;
+    let owner = won(&*ledger, "left", claim(at(36), 3)).await;
+    let stale = Refused::Stale { current: owner.token() };
+    assert_eq!(
+        ledger.renew(&mut idle, at(29), TERM).await.unwrap(),
+        Renewed::Lost(stale)
+    );
+    assert_eq!(
+        settled(&*ledger, idle, at(29), processed(at(29))).await,
+        Settled::Lost(stale)
+    );
+    // The last renewal was at 160; its right ends at 190.
+    let copy = copy_of(&renewing);
+    assert_eq!(
+        settled(&*ledger, renewing, at(189), processed(at(189))).await,
+        Settled::Done
+    );
+    assert_eq!(
+        settled(&*ledger, copy, at(189), processed(at(189))).await,
+        Settled::Done,
+        "the same again"
+    );
+}
+
+async fn a_renewal_is_kept_to_its_last_moment_and_never_shortens_a_right(engine: impl Engine) {
+    // LEAS-04, invariant 4
+    let ledger = engine.ledger();
+    let ms = jiff::SignedDuration::from_millis(1);
+    let mut lease = admit_event(&*ledger, "e", 1).await;
+    let last = lease.until() - ms;
+    assert_eq!(ledger.renew(&mut lease, last, TERM).await.unwrap(), Renewed::Kept);
+    let until = last + LEASE;
+    assert_eq!(lease.until(), until);
+    // A shorter term, and a clock that went back, leave it as long as it is; its owner is told how long that is.
+    let before = row(&*ledger, "e").await;
+    for (now, term) in [
+        (at(40), Term { lease: secs(5), ..TERM }),
+        (at(0), TERM),
+        (last, TERM),
+        (until - secs(5), Term { lease: secs(5), ..TERM }),
+    ] {
+        assert_eq!(ledger.renew(&mut lease, now, term).await.unwrap(), Renewed::Kept);
+        assert_eq!((lease.until(), row(&*ledger, "e").await), (until, before.clone()));
+    }
+    // Others wait for the skew that it was renewed with.
+    let longer_skew = Term {
+        lease: LEASE,
+        skew: secs(9),
+    };
+    assert_eq!(
+        ledger.renew(&mut lease, at(40), longer_skew).await.unwrap(),
+        Renewed::Kept
+    );
+    let state = row(&*ledger, "e").await.state;
+    assert_eq!((state.lease_until, state.due_at), (Some(at(70)), Some(at(79))));
 }
 
 async fn a_losing_duplicate_leaves_the_owners_row_as_it_is(engine: impl Engine) {

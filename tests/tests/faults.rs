@@ -2,13 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
+use std::collections::BTreeSet;
+
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
+use forebay_core::drive::{Driven, Driver, SEND_TIME_MAX};
 use forebay_core::event::EventId;
-use forebay_core::ledger::{Admitted, Claimed, Refused, Settled, Status};
-use forebay_core::ports::{ErrorClass, ErrorKind, Ledger, LedgerError, Renewed};
-use forebay_core::session::Opened;
-use forebay_tests::engine::{Embedded, Engine};
+use forebay_core::ledger::{Admitted, Claimed, Limits, Reason, Refused, Settled, Status};
+use forebay_core::ports::{ErrorClass, ErrorKind, Ledger, LedgerError, Redacted, Renewed};
+use forebay_core::route::{IgnoredActors, Routes, Routing};
+use forebay_core::session::{Opened, Pointers};
+use forebay_tests::engine::{Embedded, Engine, text};
+use forebay_tests::fakes::{ManualTime, RecordingInboxes};
 use forebay_tests::fault::{Call, Fault, Faults};
 use forebay_tests::samples::*;
 use forebay_tests::table::config;
@@ -102,11 +107,11 @@ async fn a_settlement_whose_answer_was_lost_is_done() {
 #[tokio::test]
 async fn a_renewal_whose_answer_was_lost_is_kept() {
     let engine = Embedded::start().await;
-    let lease = admit_event(&*engine.ledger(), "e", 1).await;
+    let mut lease = admit_event(&*engine.ledger(), "e", 1).await;
     let faults = Faults::on_the_way().at(0, Fault::AnswerLost);
-    let renew = renewal(&lease, at(20));
-    let renewed = ledger_behind(&engine, &faults).renew(lease, renew).await.unwrap();
-    assert!(matches!(renewed, Renewed::Kept(lease) if lease.until() == at(50)));
+    let ledger = ledger_behind(&engine, &faults);
+    let renewed = ledger.renew(&mut lease, at(20), TERM).await.unwrap();
+    assert_eq!((renewed, lease.until()), (Renewed::Kept, at(50)));
 }
 
 #[tokio::test]
@@ -208,8 +213,11 @@ async fn failures(fault: &Fault) -> Vec<(&'static str, LedgerError, usize)> {
         &wire,
     );
     let wire = faults();
-    let renew = renewal(&lease(), at(1));
-    note("renew", ledger_of(&wire).renew(lease(), renew).await.err(), &wire);
+    let ledger = ledger_of(&wire);
+    note("renew", ledger.renew(&mut lease(), at(1), TERM).await.err(), &wire);
+    let wire = faults();
+    let (ledger, key) = (ledger_of(&wire), accepted("42/a1", "e").key);
+    note("redact", ledger.redact(&lease(), &key, at(1)).await.err(), &wire);
     let wire = faults();
     let owner = session("s1", None, None).owner();
     note("own", ledger_of(&wire).own(&pull(12), &owner, at(0)).await.err(), &wire);
@@ -302,6 +310,96 @@ async fn a_claim_that_is_throttled_twice_is_won_at_the_third_try() {
         .await
         .unwrap();
     assert!(matches!(claimed, Claimed::Won { lease, .. } if lease.token().number() == 2));
+}
+
+/// What became of event `e` when its owner's renewal at 20 was throttled at each try, and it drove the event at `second`.
+async fn driven_after_a_throttled_renewal(second: i64) -> (Driven, usize) {
+    let engine = Embedded::start().await;
+    let mut lease = admit_event(&*engine.ledger(), "e", 1).await;
+    let before = engine.row("event#e").await;
+    let throttled = Fault::refused("ThrottlingException");
+    let faults = (0..ATTEMPTS_MAX).fold(Faults::on_the_way(), |faults, call| faults.at(call, throttled.clone()));
+    let ledger = ledger_behind(&engine, &faults);
+    let error = ledger.renew(&mut lease, at(20), TERM).await.unwrap_err();
+    assert_eq!((error.class, error.kind()), (ErrorClass::Throttled, ErrorKind::Retry));
+    assert_eq!(faults.calls().len(), ATTEMPTS_MAX);
+    assert_eq!(
+        (lease.until(), engine.row("event#e").await),
+        (at(30), before),
+        "as it was"
+    );
+    let (inboxes, time) = (RecordingInboxes::default(), ManualTime::at(at(second)));
+    let agents = BTreeSet::from(["reviewer".to_owned()]);
+    let routing = Routing {
+        routes: Routes::parse("acme/app=reviewer", &agents).unwrap(),
+        ignored: IgnoredActors::parse(""),
+    };
+    let driver = Driver {
+        ledger: &ledger,
+        inboxes: &inboxes,
+        time: &time,
+        routing: &routing,
+        limits: &Limits::default(),
+    };
+    let row = ledger.event(&EventId::new("e")).await.unwrap().unwrap();
+    let driven = driver.drive(&row, lease, &Pointers::default()).await.unwrap();
+    (driven, inboxes.sends())
+}
+
+#[tokio::test]
+async fn an_owner_whose_renewal_is_throttled_works_on_and_stops_before_the_end_that_it_knows() {
+    // LEAS-04: three throttles are not a lost lease, and no side effect begins that the lease might not outlast.
+    let last_start = 30 - SEND_TIME_MAX.as_secs();
+    for second in [20, last_start] {
+        let delivered = Driven::Settled {
+            status: Status::Processed,
+            reason: Reason::Delivered,
+            sent_to: BTreeSet::from(["reviewer".to_owned()]),
+        };
+        assert_eq!(
+            driven_after_a_throttled_renewal(second).await,
+            (delivered, 1),
+            "{second}"
+        );
+    }
+    for second in [last_start + 1, 29] {
+        let given_back = Driven::Settled {
+            status: Status::FailedRetryable,
+            reason: Reason::Unreachable,
+            sent_to: BTreeSet::new(),
+        };
+        assert_eq!(
+            driven_after_a_throttled_renewal(second).await,
+            (given_back, 0),
+            "{second}"
+        );
+    }
+    for second in [30, 600] {
+        let lapsed = Driven::Lost(Refused::Lapsed { until: at(30) });
+        assert_eq!(driven_after_a_throttled_renewal(second).await, (lapsed, 0), "{second}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_whose_renewal_got_no_answer_asks_again_and_is_the_one_owner_still() {
+    // LEAS-04: whether the first renewal was carried out or not.
+    for fault in [Fault::AnswerLost, Fault::Reset] {
+        let engine = Embedded::start().await;
+        let mut lease = admit_event(&*engine.ledger(), "e", 1).await;
+        let faults = Faults::on_the_way().at(0, fault.clone());
+        let faults = (1..ATTEMPTS_MAX).fold(faults, |faults, call| faults.at(call, Fault::Reset));
+        let ledger = ledger_behind(&engine, &faults);
+        let error = ledger.renew(&mut lease, at(20), TERM).await.unwrap_err();
+        assert_eq!((error.class, lease.until()), (ErrorClass::Unreachable, at(30)));
+        assert_eq!(ledger.renew(&mut lease, at(25), TERM).await.unwrap(), Renewed::Kept);
+        assert_eq!((lease.token().number(), lease.until()), (1, at(55)), "{fault:?}");
+        let claimed = ledger.claim(&EventId::new("e"), claim(at(60), 2)).await.unwrap();
+        assert_eq!(claimed, Claimed::Lost(Refused::Held { until: at(55) }));
+        assert_eq!(
+            ledger.settle(lease, at(54), processed(at(54))).await.unwrap(),
+            Settled::Done
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -438,7 +536,7 @@ async fn an_admission_under_conflict_is_tried_again_within_its_bound() {
 #[tokio::test(start_paused = true)]
 async fn two_admissions_in_conflict_do_not_wait_in_step() {
     let conflict = Fault::cancelled(&[("TransactionConflict", None), ("None", None)]);
-    let mut spans = std::collections::BTreeSet::new();
+    let mut spans = BTreeSet::new();
     for nonce in [0x1111_2222_3333_4444, 0x9999_8888_7777_6666, 0xabcd_ef01_2345_6789] {
         let started = tokio::time::Instant::now();
         let faults = Faults::alone().always(conflict.clone());
@@ -563,6 +661,46 @@ async fn a_body_without_its_row_harms_nobody_and_the_repeat_succeeds() {
     let answer = ledger.admit(&admission(&delivery, &body, 2)).await.unwrap();
     assert!(matches!(answer, Admitted::Created { lease: Some(_) }), "{answer:?}");
     assert!(ledger.body(&delivery.key).await.unwrap() == Some(body));
+}
+
+#[tokio::test]
+async fn a_redaction_that_fails_changes_nothing_and_one_that_fails_halfway_is_completed_by_its_repeat() {
+    // S2-18
+    let engine = Embedded::start().await;
+    let body = large();
+    let delivery = with_body(accepted("42/a1", "e"), &body);
+    let admitted = engine.ledger().admit(&admission(&delivery, &body, 1)).await.unwrap();
+    let Admitted::Created { lease: Some(lease) } = admitted else {
+        panic!("it is new")
+    };
+    let before = engine.rows().await;
+    let refused = || Fault::refused("AccessDeniedException");
+    let ledger = ledger_behind(&engine, &Faults::on_the_way().at(0, refused()));
+    let error = ledger.redact(&lease, &delivery.key, at(1)).await.unwrap_err();
+    assert_eq!(error.class, ErrorClass::Denied);
+    assert_eq!(engine.rows().await, before, "body, quotation and chunks are there");
+    // The transaction, the look at the row, and one of the chunks.
+    let ledger = ledger_behind(&engine, &Faults::on_the_way().at(3, refused()));
+    ledger.redact(&lease, &delivery.key, at(1)).await.unwrap_err();
+    let with_bytes = |rows: &[forebay_tests::engine::Item]| {
+        let chunks = rows
+            .iter()
+            .filter(|row| text(row, "pk").is_some_and(|pk| pk.starts_with("body#")));
+        chunks.filter(|row| row.contains_key("bytes")).count()
+    };
+    assert_eq!(with_bytes(&engine.rows().await), 2, "the first one is empty");
+    assert_eq!(
+        ledger.body(&delivery.key).await.unwrap(),
+        None,
+        "and nobody reads the rest"
+    );
+    assert_eq!(
+        ledger.redact(&lease, &delivery.key, at(2)).await.unwrap(),
+        Redacted::Done
+    );
+    assert_eq!(with_bytes(&engine.rows().await), 0);
+    let kept = ledger.delivery(&delivery.key).await.unwrap().unwrap();
+    assert_eq!((kept.redacted_at, kept.delivery), (Some(at(1)), delivery));
 }
 
 #[tokio::test]

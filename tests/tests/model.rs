@@ -1,6 +1,6 @@
 //! The model of the ledger's protocol: what it finds under the core's rules, and that it finds rules that are wrong.
 
-use forebay_core::ledger::{Claim, Renew, Settle, State, Step, Verdict, transition};
+use forebay_core::ledger::{Claim, Renew, Settle, State, Step, Term, Verdict, transition};
 use forebay_tests::model::{Bounds, Protocol, Rule, check_all};
 use jiff::SignedDuration;
 
@@ -38,7 +38,10 @@ fn at_another_time(state: &State, step: &Step, by: SignedDuration) -> Verdict {
         }),
         Step::Renew(renew) => Step::Renew(Renew {
             now: renew.now + by,
-            lease: renew.lease - by,
+            term: Term {
+                lease: renew.term.lease - by,
+                ..renew.term
+            },
             ..renew
         }),
         raise @ Step::Raise(_) => raise,

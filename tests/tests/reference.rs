@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::memory::MemoryLedger;
-use forebay_core::ledger::{Admitted, Cause, Claim, Claimed, DeliveryRow, Lease, Nonce, Raise, Settlement};
+use forebay_core::ledger::{Admitted, Cause, Claim, Claimed, DeliveryRow, Lease, Nonce, Raise, Settlement, Term};
 use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, LedgerError, Listed, Listing, Renewed};
 use forebay_core::session::{OwnerKey, Session, SessionId};
 use forebay_tests::engine::{Embedded, Engine};
@@ -234,11 +234,16 @@ impl World {
             }
             Op::Renew { lease, seconds } if !self.leases.is_empty() => {
                 let lease = &self.leases[lease % self.leases.len()];
-                let mut renew = renewal(lease, self.now);
-                renew.lease = secs(*seconds);
-                let memory = self.memory.renew(copy_of(lease), renew).await;
-                let dynamodb = self.embedded.ledger().renew(copy_of(lease), renew).await;
-                if let Renewed::Kept(lease) = same("renew", memory, dynamodb)? {
+                let term = Term {
+                    lease: secs(*seconds),
+                    ..TERM
+                };
+                let (mut one, mut other) = (copy_of(lease), copy_of(lease));
+                let memory = self.memory.renew(&mut one, self.now, term).await;
+                let dynamodb = self.embedded.ledger().renew(&mut other, self.now, term).await;
+                let memory = memory.map(|answer| (answer, one));
+                let dynamodb = dynamodb.map(|answer| (answer, other));
+                if let (Renewed::Kept, lease) = same("renew", memory, dynamodb)? {
                     self.leases.push(lease);
                 }
                 Ok(())

@@ -11,10 +11,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use forebay_aws::dynamodb::DUE_INDEX;
 use forebay_core::delivery::{DeliveryKey, Ignored, Outcome};
 use forebay_core::event::EventId;
 use forebay_core::ledger::{Claimed, Refused, Status};
-use forebay_core::ports::{Ledger, Listed, Listing, Renewed};
+use forebay_core::ports::{DUE_SHARDS, DueQuery, Ledger, Listed, Listing, Renewed};
 use forebay_core::session::Session;
 use forebay_tests::engine::{Embedded, Engine, Item, number, text};
 use forebay_tests::fault::Faults;
@@ -186,6 +187,20 @@ async fn no_index_is_read_consistently_and_every_row_is() {
     assert_eq!(ledger.events(&listing(Listed::Events)).await.unwrap().len(), 6);
     assert_eq!(ledger.deliveries(&listing(Listed::Deliveries)).await.unwrap().len(), 1);
     ledger.waiting(&pull(12), 10).await.unwrap();
+    for shard in 0..DUE_SHARDS {
+        let query = DueQuery {
+            shard,
+            until: at(60),
+            after: None,
+            limit: 10,
+        };
+        ledger.due(&query).await.unwrap();
+    }
+    let asked_due = faults
+        .calls()
+        .into_iter()
+        .filter(|call| call.body["IndexName"] == DUE_INDEX);
+    assert_eq!(asked_due.count(), usize::try_from(DUE_SHARDS).unwrap());
     ledger
         .open_session(&session("s1", Some("fix"), Some(12)), at(0))
         .await
@@ -221,9 +236,8 @@ async fn nothing_scans_and_nothing_deletes() {
     let faults = Faults::on_the_way();
     let config = engine.table.config().http_client(faults.clone()).build();
     let ledger = ledger_on(aws_sdk_dynamodb::Client::from_conf(config));
-    let lease = admit_event(&ledger, "e", 1).await;
-    let renew = renewal(&lease, at(1));
-    ledger.renew(lease, renew).await.unwrap();
+    let mut lease = admit_event(&ledger, "e", 1).await;
+    ledger.renew(&mut lease, at(1), TERM).await.unwrap();
     let large: Vec<u8> = (0..9_000_u32)
         .flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
@@ -288,13 +302,10 @@ async fn due_work_and_recent_rows_are_spread_over_their_shards() {
 async fn an_event_stays_in_its_shards_for_life() {
     let engine = Embedded::start().await;
     let ledger = engine.ledger();
-    let lease = admit_event(&*ledger, "e", 1).await;
+    let mut lease = admit_event(&*ledger, "e", 1).await;
     let shard = |row: &Item| text(row, "due_shard").map(str::to_owned);
     let first = shard(&engine.row("event#e").await.unwrap());
-    let renew = renewal(&lease, at(1));
-    let Renewed::Kept(lease) = ledger.renew(lease, renew).await.unwrap() else {
-        panic!("not kept")
-    };
+    assert_eq!(ledger.renew(&mut lease, at(1), TERM).await.unwrap(), Renewed::Kept);
     assert_eq!(shard(&engine.row("event#e").await.unwrap()), first);
     ledger.settle(lease, at(2), failed(at(3))).await.unwrap();
     assert_eq!(shard(&engine.row("event#e").await.unwrap()), first);

@@ -21,8 +21,7 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew,
-    Settle, Settled, Settlement, Status, Step, Verdict, transition,
+    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew, Settle, Settled, Settlement, Status, Step, Term, Verdict, transition,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Redacted, Renewed,
@@ -273,18 +272,18 @@ fn settle_write(pk: &str, lease: &Lease, now: Timestamp, settlement: &Settlement
     }
 }
 
-fn renew_write(pk: &str, lease: &Lease, renew: &Renew) -> Write {
-    let until = after(renew.now, renew.lease);
+fn renew_write(pk: &str, lease: &Lease, now: Timestamp, term: Term) -> Write {
+    let until = after(now, term.lease);
     let write = Write {
         update: "SET #lease_until = :until, #due_shard = :due_shard, #due_at = :due_at".to_owned(),
         // A repeat of an earlier renewal that comes late must not shorten what a later one gave.
         condition: format!("{OWNED} AND #lease_until < :until"),
         ..Write::default()
     };
-    owned(write, lease, renew.now)
+    owned(write, lease, now)
         .value(":until", millis(until))
         .value(":due_shard", text(items::due_shard_of(pk)))
-        .value(":due_at", millis(after(until, renew.skew)))
+        .value(":due_at", millis(after(until, term.skew)))
 }
 
 fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
@@ -341,22 +340,18 @@ impl Ledger for DynamoLedger {
         )
     }
 
-    async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
+    async fn renew(&self, lease: &mut Lease, now: Timestamp, term: Term) -> Result<Renewed, LedgerError> {
         const ATTEMPTED: &str = "renew lease of event";
         let event = lease.event().clone();
-        let write = renew_write(&event_pk(&event), &lease, &renew);
-        let row = match self.step(ATTEMPTED, &event, write, &Step::Renew(renew)).await? {
+        let write = renew_write(&event_pk(&event), lease, now, term);
+        let step = Step::Renew(Renew::of(lease, now, term));
+        let row = match self.step(ATTEMPTED, &event, write, &step).await? {
             Ok(row) => row,
             Err(refused) => return Ok(Renewed::Lost(refused)),
         };
-        match Lease::proven_by(&event, &row.state, lease.nonce()) {
-            Some(lease) => Ok(Renewed::Kept(lease)),
-            None => Err(unreadable_row(
-                ATTEMPTED,
-                event,
-                Unreadable::Attribute(name::LEASE_UNTIL),
-            )),
-        }
+        let renewed = Lease::proven_by(&event, &row.state, lease.nonce());
+        *lease = renewed.ok_or_else(|| unreadable_row(ATTEMPTED, event, Unreadable::Attribute(name::LEASE_UNTIL)))?;
+        Ok(Renewed::Kept)
     }
 
     async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {

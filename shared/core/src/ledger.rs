@@ -13,4 +13,6 @@ pub use rows::{
     Admission, Admitted, Admittee, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Reason, Sent, Settled,
     State, Status, Token,
 };
-pub use transition::{Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};
+pub use transition::{
+    Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Term, Verdict, refusal, transition,
+};

@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use crate::delivery::DeliveryKey;
 use crate::event::{EventId, Repository};
 use crate::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew, Sent,
-    Settled, Settlement, Status,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Sent, Settled, Settlement, Status, Term,
 };
 use crate::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 
@@ -122,10 +121,10 @@ impl LedgerError {
 }
 
 /// What came of a renewal.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// The right lasts longer now.
-    Kept(Lease),
+    /// The right lasts at least as long as was asked for; the lease says how long.
+    Kept,
     /// The right was not ours any more.
     Lost(Refused),
 }
@@ -249,7 +248,15 @@ pub trait Ledger: Send + Sync {
     ) -> impl Future<Output = Result<Settled, LedgerError>> + Send;
 
     /// Makes a right last longer.
-    fn renew(&self, lease: Lease, renew: Renew) -> impl Future<Output = Result<Renewed, LedgerError>> + Send;
+    ///
+    /// Without an answer the lease stays as its owner knows it: it may have become longer, and is never taken for lost. The
+    /// owner works on until that end, and may ask again.
+    fn renew(
+        &self,
+        lease: &mut Lease,
+        now: Timestamp,
+        term: Term,
+    ) -> impl Future<Output = Result<Renewed, LedgerError>> + Send;
 
     /// Counts a failure against a row that cannot be read or handled, and moves it on.
     ///

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::drive::{SEND_TIME_MAX, admittee};
 use forebay_core::ledger::{
-    Cause, Claim, Limits, Nonce, Reason, Renew, Sent, Settle, Settlement, State, Status, Step, Token, Verdict,
+    Cause, Claim, Limits, Nonce, Reason, Renew, Sent, Settle, Settlement, State, Status, Step, Term, Token, Verdict,
 };
 use forebay_core::route::Routing;
 use jiff::{SignedDuration, Timestamp};
@@ -571,8 +571,10 @@ fn renew(right: Right, tick: u8) -> Step {
         now: instant(tick),
         token: Token::from_number(u64::from(right.token)),
         nonce: nonce_of(right.nonce),
-        lease: LEASE,
-        skew: SKEW,
+        term: Term {
+            lease: LEASE,
+            skew: SKEW,
+        },
     })
 }
 

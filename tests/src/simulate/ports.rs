@@ -13,8 +13,7 @@ use forebay_core::drive::SEND_TIME_MAX;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::memory::MemoryLedger;
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Renew, Sent, Settled,
-    Settlement, State, Status,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Sent, Settled, Settlement, State, Status, Term,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised, Redacted, Renewed,
@@ -366,18 +365,22 @@ impl Ledger for Ports {
         .await?
     }
 
-    async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
+    async fn renew(&self, lease: &mut Lease, now: Timestamp, term: Term) -> Result<Renewed, LedgerError> {
         let asked = Asked::Renew {
-            token: renew.token,
-            nonce: renew.nonce,
-            now: renew.now,
+            token: lease.token(),
+            nonce: lease.nonce(),
+            now,
         };
-        self.call("renew", "renewed", || {
+        let answer = self.call("renew", "renewed", || {
+            let mut renewed = copy_of(lease);
             self.step(lease.event(), asked, |memory| {
-                at_once(memory.renew(copy_of(&lease), renew))
+                at_once(memory.renew(&mut renewed, now, term)).map(|answer| (answer, renewed))
             })
-        })
-        .await?
+        });
+        // Its owner learns of a longer right by the answer only.
+        let (answer, renewed) = answer.await??;
+        *lease = renewed;
+        Ok(answer)
     }
 
     async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {

@@ -10,7 +10,7 @@ use forebay_aws::metrics::Metrics;
 use forebay_aws::secrets::SecretCache;
 use forebay_core::drive::{Driver, pointer_keys};
 use forebay_core::event::EventId;
-use forebay_core::ledger::{Cause, Claim, Claimed, Nonce, Renew};
+use forebay_core::ledger::{Cause, Claim, Claimed, Nonce, Term};
 use forebay_core::ports::{Ledger as _, LedgerError, Renewed, TimeAndChance as _};
 use forebay_core::session::{AgentName, Opened, Phase, Session, SessionId};
 use webhook::Webhook;
@@ -109,17 +109,14 @@ async fn dawdle_on(ports: &Ports, config: &Config, event: &EventId, renew: bool)
     };
     ports.think().await;
     if renew {
-        let renew = Renew {
-            now: ports.now(),
-            token: lease.token(),
-            nonce: lease.nonce(),
+        let term = Term {
             lease: limits.lease,
             skew: limits.skew,
         };
-        lease = match ports.renew(lease, renew).await? {
-            Renewed::Kept(lease) => lease,
-            Renewed::Lost(_) => return Ok(()),
-        };
+        // Without an answer it works on with the lease that it knows.
+        if let Ok(Renewed::Lost(_)) = ports.renew(&mut lease, ports.now(), term).await {
+            return Ok(());
+        }
         ports.think().await;
     }
     let pointers = ports.pointers(&pointer_keys(&row.event)).await?;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Settled, State};
-use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Verdict, refusal, transition};
+use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Term, Verdict, refusal, transition};
 use crate::delivery::{DeliveryKey, Outcome};
 use crate::event::{Content, EventId, Repository};
 use crate::ports::{
@@ -275,14 +275,16 @@ impl Ledger for MemoryLedger {
         }
     }
 
-    async fn renew(&self, lease: Lease, renew: Renew) -> Result<Renewed, LedgerError> {
-        let state: State = match self.tables().step(&lease.event, &Step::Renew(renew)) {
+    async fn renew(&self, lease: &mut Lease, now: Timestamp, term: Term) -> Result<Renewed, LedgerError> {
+        let step = Step::Renew(Renew::of(lease, now, term));
+        let state: State = match self.tables().step(&lease.event, &step) {
             Ok(row) => row.state.clone(),
             Err(Some(refused)) => return Ok(Renewed::Lost(refused)),
             Err(None) => return Err(vanished(&lease.event)),
         };
         let renewed = Lease::proven_by(&lease.event, &state, lease.nonce);
-        Ok(Renewed::Kept(renewed.ok_or_else(|| vanished(&lease.event))?))
+        *lease = renewed.ok_or_else(|| vanished(&lease.event))?;
+        Ok(Renewed::Kept)
     }
 
     async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {

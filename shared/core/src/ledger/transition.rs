@@ -66,6 +66,15 @@ pub struct Settle {
     pub settlement: Settlement,
 }
 
+/// How long a renewed right lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// How long from now on.
+    pub lease: SignedDuration,
+    /// How far two clocks may differ.
+    pub skew: SignedDuration,
+}
+
 /// Renew: I need longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renew {
@@ -75,10 +84,21 @@ pub struct Renew {
     pub token: Token,
     /// The owner's nonce.
     pub nonce: Nonce,
-    /// How long from now the right shall last.
-    pub lease: SignedDuration,
-    /// How far two clocks may differ.
-    pub skew: SignedDuration,
+    /// How long the right shall last.
+    pub term: Term,
+}
+
+impl Renew {
+    /// What the owner of `lease` asks for at `now`.
+    #[must_use]
+    pub fn of(lease: &Lease, now: Timestamp, term: Term) -> Self {
+        Self {
+            now,
+            token: lease.token,
+            nonce: lease.nonce,
+            term,
+        }
+    }
 }
 
 /// Raise: this row cannot be read or handled, which counts as a failure of its own. It is moved on, and ended at the ceiling.
@@ -250,7 +270,7 @@ fn apply_renew(state: &State, renew: &Renew) -> Verdict {
     if let Some(refused) = not_owned(state, renew.token, renew.nonce, renew.now) {
         return Verdict::Refused(refused);
     }
-    let lease_until = later(renew.now, renew.lease);
+    let lease_until = later(renew.now, renew.term.lease);
     // A repeat of an earlier renewal may arrive after a later one. It must not take time away that its owner counts on, or
     // two owners would hold the event at once.
     if state.lease_until.is_some_and(|until| until >= lease_until) {
@@ -258,7 +278,7 @@ fn apply_renew(state: &State, renew: &Renew) -> Verdict {
     }
     Verdict::Applied(State {
         lease_until: Some(lease_until),
-        due_at: Some(later(lease_until, renew.skew)),
+        due_at: Some(later(lease_until, renew.term.skew)),
         ..state.clone()
     })
 }

@@ -200,22 +200,18 @@ fn a_claim_waits_for_the_lease_and_the_earlier_owner_then_settles_nothing() {
 
 #[test]
 fn a_renewed_right_outlasts_the_first_lease() {
-    let (ledger, lease) = with_comment();
+    let (ledger, mut lease) = with_comment();
     let id = lease.event().clone();
-    let renew = Renew {
-        now: at(20),
-        token: lease.token(),
-        nonce: lease.nonce(),
+    let term = Term {
         lease: secs(30),
         skew: secs(5),
     };
-    let Renewed::Kept(lease) = block_on(ledger.renew(lease, renew)).unwrap() else {
-        panic!("not kept")
-    };
+    let renewed = block_on(ledger.renew(&mut lease, at(20), term)).unwrap();
+    assert_eq!(renewed, Renewed::Kept);
     assert_eq!((lease.until(), lease.token()), (at(50), Token::FIRST));
     let taken = block_on(ledger.claim(&id, claim_at(at(36), 2, Cause::Due))).unwrap();
     assert_eq!(taken, Claimed::Lost(Refused::Held { until: at(50) }));
-    let late = block_on(ledger.renew(lease, Renew { now: at(50), ..renew })).unwrap();
+    let late = block_on(ledger.renew(&mut lease, at(50), term)).unwrap();
     assert_eq!(late, Renewed::Lost(Refused::Lapsed { until: at(50) }), "S2-10");
 }
 

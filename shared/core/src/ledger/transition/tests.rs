@@ -97,8 +97,10 @@ fn renew(token: u64, nonce: Nonce) -> Step {
         now: at(0),
         token: Token::from_number(token),
         nonce,
-        lease: LEASE,
-        skew: SKEW,
+        term: Term {
+            lease: LEASE,
+            skew: SKEW,
+        },
     })
 }
 
