@@ -264,6 +264,19 @@ async fn two_reapers_at_once_drive_each_of_twenty_rows_once() {
 }
 
 #[tokio::test]
+async fn after_hours_without_a_run_one_run_catches_up_and_drives_each_event_once() {
+    let stand = Stand::start(routed()).await;
+    for hour in 0..5 {
+        stand.admit(&[&format!("e{hour}")]).await;
+        stand.time.pass(secs(3_600));
+    }
+    let report = stand.run().await;
+    assert_eq!((report.redriven, report.sent, report.backlog), (5, 5, 0), "{report:?}");
+    assert_eq!(stand.run().await.redriven, 0);
+    assert_eq!(stand.inboxes.sends(), 5);
+}
+
+#[tokio::test]
 async fn a_run_takes_no_more_than_its_limit_and_takes_what_has_been_due_longest() {
     let stand = Stand::start(with(&[
         ("ROUTES", "acme/app=reviewer"),

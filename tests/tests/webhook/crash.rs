@@ -110,6 +110,68 @@ async fn wherever_a_function_dies_a_parked_comment_still_finds_its_owner() {
 }
 
 #[tokio::test]
+async fn wherever_a_redelivery_dies_the_next_one_finishes_under_a_token_of_its_own() {
+    // LAMB-09, S2-13: the end of a process in the middle of a claim needs no clean-up; the lease ends by itself.
+    let request = delivery(1, "issue_comment", &comment(8, "dev1"));
+    let (mut deaths, mut claims) = (0, 0);
+    loop {
+        let stand = scripted_with(&ROUTED);
+        stand.ledger.once(Call::Settle, Script::Hang);
+        dies_at(&stand.ledger, Call::Settle, stand.post(&request)).await;
+        pass(&stand, LAPSED);
+        if is_done_within(deaths, stand.post(&request)).await {
+            break;
+        }
+        let state = row(&stand, ID).await.state;
+        claims += usize::from((state.status, state.token.number()) == (Status::Claimed, 2));
+        pass(&stand, LAPSED);
+        assert_eq!(stand.post(&request).await.status(), 200);
+        assert_eq!(reached(&stand), ["reviewer"], "death {deaths}");
+        let expected = (Status::Processed, Some(Reason::Delivered));
+        assert_eq!(standing(&stand, ID).await, expected, "death {deaths}");
+        assert!(
+            (2..=3).contains(&row(&stand, ID).await.state.token.number()),
+            "death {deaths}"
+        );
+        deaths += 1;
+    }
+    assert!(claims > 2, "while it claimed, sent and settled: {claims} of {deaths}");
+}
+
+#[tokio::test]
+async fn what_a_function_wrote_before_it_ended_is_driven_without_a_redelivery_and_one_that_comes_is_a_duplicate() {
+    // LAMB-06: GitHub saw a time-out.
+    let table = Table::start().await;
+    let stand = Stand::with(Scripted::new(table.ledger()), changed(&ROUTED));
+    let request = delivery(1, "issue_comment", &comment(8, "dev1"));
+    stand.ledger.once(Call::Admit, Script::LoseAnswer);
+    let admitted = async {
+        made(&stand.ledger, Call::Admit).await;
+        while stand.ledger.inner().delivery(&key(1)).await.unwrap().is_none() {}
+    };
+    tokio::select! {
+        biased;
+        () = admitted => {}
+        _ = stand.post(&request) => panic!("answered"),
+    }
+    let (inboxes, time) = (stand.inboxes.clone(), stand.time.clone());
+    let reaper = forebay_tests::reaper::reaper(table.ledger(), inboxes, time, changed(&ROUTED));
+    let run = || reaper.run(forebay_tests::reaper::NO_DEADLINE);
+    assert_eq!(run().await.redriven, 0, "its lease runs");
+    pass(&stand, LAPSED);
+    assert_eq!(run().await.redriven, 1);
+    assert_eq!(
+        (reached(&stand), stand.inboxes.sends()),
+        (vec!["reviewer".to_owned()], 1)
+    );
+    let answer = stand.post(&request).await;
+    let body: serde_json::Value = serde_json::from_str(answer.body()).unwrap();
+    assert_eq!((answer.status(), &body["outcome"]), (200, &"duplicate".into()));
+    assert_eq!(stand.inboxes.sends(), 1);
+    assert_eq!(rows(&table).await, counts([("delivery", 1), ("event", 1)]));
+}
+
+#[tokio::test]
 async fn a_delivery_whose_function_died_before_the_send_is_driven_by_its_redelivery_once_the_lease_is_over() {
     // S2-13, DEDU-03, DEDU-09, LEAS-05, on the real conditions
     let table = Table::start().await;

@@ -1,6 +1,7 @@
 //! What happened before the cut-off.
 
 use forebay_core::ledger::{Reason, Status};
+use forebay_core::ports::{Ledger, TimeAndChance};
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::webhook::Stand;
 
@@ -54,6 +55,29 @@ async fn an_event_whose_rows_expired_does_not_come_back_to_life() {
         (Status::Processed, Some(Reason::Stale))
     );
     assert_eq!(reached(&stand), ["reviewer"], "once, in its first life");
+}
+
+#[tokio::test]
+async fn with_the_shortest_retention_a_redelivery_on_the_third_day_is_a_duplicate() {
+    // DDBL-09: GitHub redelivers for three days.
+    let table = Table::start().await;
+    let changes = [("ROUTES", "acme/app=reviewer"), ("RETENTION_DAYS", "4")];
+    let stand = Stand::with(table.ledger(), changed(&changes));
+    let request = delivery(1, "issue_comment", &comment(8, "dev1"));
+    assert_eq!(stand.post(&request).await.status(), 202);
+    pass(&stand, 3 * DAY);
+    let event = row(&stand, "github/comment/8").await.state.expires_at.unwrap();
+    let kept = stand.ledger.delivery(&crate::payloads::key(1)).await.unwrap().unwrap();
+    for expires_at in [event, kept.expires_at] {
+        assert!(
+            expires_at >= stand.time.now() + jiff::SignedDuration::from_hours(24),
+            "a day to spare: {expires_at}"
+        );
+    }
+    assert_eq!(stand.post(&request).await.status(), 200);
+    assert_eq!(stand.inboxes.sends(), 1);
+    let too_short = changed(&[("RETENTION_DAYS", "3")]);
+    assert!(forebay_aws::config::Config::read(too_short).is_err());
 }
 
 /// Removes a row, as the table's time-to-live does some day. The attribute is epoch seconds, as a number.

@@ -8,7 +8,8 @@ use crate::delivery::Outcome;
 use crate::event::{Kind, Repository, Subject};
 use crate::ledger::memory::MemoryLedger;
 use crate::ledger::{Admission, Admitted};
-use crate::ports::POINTERS_MAX;
+use crate::ports::{Due, POINTERS_MAX};
+use crate::reap::Reaped;
 use crate::route::{IgnoredActors, QueueRoutes, Routes};
 use crate::session::{Opened, Session, SessionId};
 use crate::testing::{at, block_on, days, delivery, event, repository, secs, session};
@@ -456,6 +457,36 @@ fn a_woken_event_wakes_once_however_many_ask() {
     let second = block_on(world.driver().claim_and_drive(&comment().id, Cause::OwnerAppeared)).unwrap();
     assert_eq!(first, settled(Status::Processed, Reason::Delivered, ["reviewer"]));
     assert_eq!(second, Driven::Lost(Refused::Terminal(Status::Processed)), "S2-09");
+}
+
+#[test]
+fn what_a_lagging_list_still_names_as_due_is_left_alone_and_not_sent_again() {
+    // DDBL-03
+    let world = World::new("acme/app=reviewer");
+    world.take_in(comment());
+    let other = Event {
+        id: EventId::new("github/comment/2"),
+        ..comment()
+    };
+    let (held, _lease) = world.admit(other);
+    world.take_sent();
+    let before = [comment().id, held.event.id].map(|id| (world.row(&id), id));
+    let refused = [
+        Refused::Terminal(Status::Processed),
+        Refused::Held {
+            until: at(0) + world.limits.lease,
+        },
+    ];
+    for ((row, id), refused) in before.into_iter().zip(refused) {
+        let due = Due {
+            due_at: at(-60),
+            event: id.clone(),
+        };
+        let reaped = block_on(world.driver().reap(&due, Nonce::from_random(99)));
+        assert!(matches!(reaped, Reaped::LeftAlone(why) if why == refused), "{reaped:?}");
+        assert_eq!(world.row(&id), row);
+    }
+    assert_eq!(world.take_inboxes(), Vec::<String>::new());
 }
 
 #[test]
