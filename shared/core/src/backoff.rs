@@ -53,6 +53,50 @@ mod tests {
     }
 
     #[test]
+    fn the_spread_is_the_published_one() {
+        // The first outputs of splitmix64 from the state 1234567, whose every output is the finaliser of the next state.
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ];
+        let mut state = 1_234_567_u64;
+        for output in published {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            assert_eq!(scramble(state), output);
+        }
+    }
+
+    #[test]
+    fn a_wait_depends_on_both_the_seed_and_the_try_and_on_nothing_else() {
+        for tries in [8, 9, 12, 15] {
+            let distinct: std::collections::BTreeSet<_> = (0..64).map(|seed| wait(tries, MIN, MAX, seed)).collect();
+            assert_eq!(distinct.len(), 64, "of neighbouring seeds, at try {tries}");
+        }
+        let distinct: std::collections::BTreeSet<_> = (8..40).map(|tries| wait(tries, MIN, MAX, 0x55)).collect();
+        assert_eq!(distinct.len(), 32, "of one seed, at one full length");
+        assert_eq!(wait(8, MIN, MAX, 7), wait(8, MIN, MAX, 7));
+    }
+
+    #[test]
+    fn a_wait_may_be_as_long_as_its_bounds_and_is_never_nothing() {
+        // Both ends of the spread belong to it: one second can become any of 501 spans.
+        let waits: std::collections::BTreeSet<_> = (0..20_000)
+            .map(|seed| wait(0, SignedDuration::from_secs(1), MAX, seed).as_millis())
+            .collect();
+        assert_eq!(waits, (500..=1_000).collect());
+        for (min, max) in [
+            (SignedDuration::ZERO, SignedDuration::ZERO),
+            (SignedDuration::from_secs(-1), MAX),
+            (MIN, SignedDuration::from_secs(-1)),
+        ] {
+            assert_eq!(wait(0, min, max, 1), SignedDuration::from_millis(1));
+        }
+    }
+
+    #[test]
     fn waits_of_many_events_spread() {
         let distinct: std::collections::BTreeSet<_> = (0..100).map(|seed| wait(8, MIN, MAX, seed)).collect();
         assert!(distinct.len() > 90);

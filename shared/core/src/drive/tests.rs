@@ -514,6 +514,7 @@ fn what_nobody_could_want_is_settled_by_its_admission() {
             (row.state.token, row.state.due_at, row.state.failures),
             (Token::NONE, None, 0)
         );
+        assert_eq!(row.state.lease_until, None, "nobody holds it");
         assert_eq!(row.state.expires_at, Some(at(0) + days(35)));
     };
     check(event(Kind::Push), Reason::Unrouted);
@@ -573,6 +574,18 @@ fn a_send_starts_with_just_as_much_lease_left_as_it_may_take() {
     world.pass(world.limits.lease - SEND_TIME_MAX);
     let driven = block_on(world.driver().drive(&row, lease.unwrap(), &Pointers::default())).unwrap();
     assert_eq!(driven, settled(Status::Processed, Reason::Delivered, ["reviewer"]));
+}
+
+#[test]
+fn what_every_inbox_has_is_settled_however_little_of_the_lease_is_left() {
+    // No send begins, so no time is wanted for one.
+    let world = World::new("acme/app=reviewer");
+    let (mut row, lease) = world.admit(comment());
+    row.state.destinations.insert("reviewer".to_owned(), Sent::Yes);
+    world.pass(world.limits.lease - SignedDuration::from_millis(1));
+    let driven = block_on(world.driver().drive(&row, lease.unwrap(), &Pointers::default())).unwrap();
+    assert_eq!(driven, settled(Status::Processed, Reason::Delivered, []));
+    assert_eq!(world.take_inboxes(), Vec::<String>::new());
 }
 
 #[test]

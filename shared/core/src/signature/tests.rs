@@ -355,6 +355,15 @@ fn nothing_that_is_printed_shows_material_signature_or_payload() {
 }
 
 #[test]
+fn what_is_printed_says_which_secret_and_how_many_bytes() {
+    let secrets = parse(&json!([{"secret": A, "id": "team-a"}]));
+    let secret = secrets.signer().unwrap();
+    assert_eq!(format!("{secret:?}"), "Secret(team-a, …)");
+    let verified = secrets.verify(&[A_SIGNED], BODY).unwrap();
+    assert_eq!(format!("{verified:?}"), "VerifiedBody(2 bytes, [Secret(team-a, …)])");
+}
+
+#[test]
 fn what_a_secret_signs_it_verifies() {
     for secret in [A, "x", &"k".repeat(200)] {
         let secrets = Secrets::single(secret);

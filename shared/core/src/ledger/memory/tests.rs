@@ -439,3 +439,146 @@ fn two_reapers_over_twenty_lapsed_rows_win_twenty_claims_together() {
     });
     assert_eq!(won, 20);
 }
+
+#[test]
+fn due_rows_are_spread_over_all_shards_and_a_page_with_the_last_of_them_has_no_next() {
+    let ledger = MemoryLedger::new();
+    for n in 0..40 {
+        let id = EventId::new(&format!("e{n}"));
+        let happened = Event {
+            id: id.clone(),
+            ..event(Kind::Comment)
+        };
+        let delivery = delivery(&format!("{n:x}"), BODY, Outcome::Accepted(id));
+        admit(&ledger, &delivery, BODY, Some(happened), 1);
+    }
+    let mut found = 0;
+    for shard in 0..DUE_SHARDS {
+        let page = |until, limit| {
+            let query = DueQuery {
+                shard,
+                until,
+                after: None,
+                limit,
+            };
+            block_on(ledger.due(&query)).unwrap()
+        };
+        let all = page(at(35), 40);
+        let rows = all.events.len();
+        assert!((2..=8).contains(&rows) && all.next.is_none(), "{all:?}");
+        assert_eq!(page(at(35), rows), all);
+        let fewer = page(at(35), rows - 1);
+        let last = &fewer.events[rows - 2];
+        let mark = DueMark {
+            due_at: last.due_at,
+            key: last.event.to_string(),
+        };
+        assert_eq!((&fewer.events[..], fewer.next), (&all.events[..rows - 1], Some(mark)));
+        assert_eq!(page(at(34), 40), DuePage::default());
+        found += rows;
+    }
+    assert_eq!(found, 40);
+}
+
+#[test]
+fn an_owner_redacts_what_its_event_came_by_and_nothing_else() {
+    // S2-18
+    let (ledger, lease) = with_comment();
+    let other = EventId::new("github/comment/2");
+    let happened = Event {
+        id: other.clone(),
+        ..event(Kind::Comment)
+    };
+    admit(
+        &ledger,
+        &delivery("b2", BODY, Outcome::Accepted(other)),
+        BODY,
+        Some(happened),
+        2,
+    );
+    for key in ["42/b2", "42/404"].map(|key| DeliveryKey::parse(key).unwrap()) {
+        let redacted = block_on(ledger.redact(&lease, &key, at(1))).unwrap();
+        assert_eq!(redacted, Redacted::NotItsOwn, "{key}");
+    }
+    let kept = block_on(ledger.body(&DeliveryKey::parse("42/b2").unwrap())).unwrap();
+    assert_eq!(
+        (kept.as_deref(), row(&ledger).event),
+        (Some(BODY), event(Kind::Comment))
+    );
+    let key = accepted("a1").key;
+    for now in [at(1), at(2)] {
+        assert_eq!(block_on(ledger.redact(&lease, &key, now)).unwrap(), Redacted::Done);
+    }
+    assert_eq!(block_on(ledger.body(&key)).unwrap(), None);
+    let kept = block_on(ledger.delivery(&key)).unwrap().unwrap();
+    assert_eq!((kept.stored_bytes, kept.redacted_at), (0, Some(at(1))));
+    assert_eq!(
+        (row(&ledger).event.summary.as_str(), kept.delivery),
+        ("", accepted("a1"))
+    );
+}
+
+#[test]
+fn who_is_no_longer_the_owner_redacts_nothing() {
+    // S2-18, invariant 4
+    let (ledger, lease) = with_comment();
+    let key = accepted("a1").key;
+    let lapsed = block_on(ledger.redact(&lease, &key, at(30))).unwrap();
+    assert_eq!(lapsed, Redacted::Lost(Refused::Lapsed { until: at(30) }));
+    let claimed = block_on(ledger.claim(lease.event(), claim_at(at(36), 2, Cause::Due))).unwrap();
+    let Claimed::Won { lease: second, .. } = claimed else {
+        panic!("{claimed:?}")
+    };
+    let current = second.token();
+    let stale = block_on(ledger.redact(&lease, &key, at(20))).unwrap();
+    assert_eq!(stale, Redacted::Lost(Refused::Stale { current }));
+    assert_eq!(block_on(ledger.body(&key)).unwrap().as_deref(), Some(BODY));
+    assert_eq!(row(&ledger).event, event(Kind::Comment));
+    let done = settlement(Status::Processed, Reason::Delivered, None);
+    block_on(ledger.settle(second, at(37), done)).unwrap();
+    ledger.expire(at(86_400));
+    let gone = block_on(ledger.redact(&lease, &key, at(20))).unwrap();
+    assert_eq!(gone, Redacted::Lost(Refused::Missing));
+}
+
+#[test]
+fn a_closed_session_goes_at_its_time_and_an_open_one_never() {
+    let ledger = MemoryLedger::new();
+    let [closed, reopened, open_still] = ["s1", "s2", "s3"].map(|id| session(id, "reviewer", None, None));
+    for session in [&closed, &reopened, &open_still] {
+        open(&ledger, session, at(0));
+    }
+    for session in [&closed, &reopened] {
+        block_on(ledger.close_session(&session.id, at(100))).unwrap();
+    }
+    open(&ledger, &reopened, at(1));
+    let left = |now| {
+        ledger.expire(now);
+        ledger
+            .tables()
+            .sessions
+            .keys()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    // Looked at before its time too: what was not forgotten then is forgotten later.
+    assert_eq!(left(at(50)), ["s1", "s2", "s3"]);
+    assert_eq!(left(at(99)), ["s1", "s2", "s3"]);
+    assert_eq!(left(at(100)), ["s2", "s3"]);
+    assert_eq!(left(at(1_000_000)), ["s2", "s3"], "whoever opens it again keeps it");
+}
+
+#[test]
+fn a_closed_session_that_is_long_past_its_time_goes_too() {
+    let ledger = MemoryLedger::new();
+    for (id, expires_at) in [("s1", at(50)), ("s2", at(100))] {
+        let closed = session(id, "reviewer", None, None);
+        open(&ledger, &closed, at(0));
+        block_on(ledger.close_session(&closed.id, expires_at)).unwrap();
+    }
+    ledger.expire(at(100));
+    for id in ["s1", "s2"].map(|id| SessionId::parse(id).unwrap()) {
+        assert_eq!(block_on(ledger.close_session(&id, at(200))).unwrap(), None, "{id}");
+    }
+    assert!(ledger.tables().closed.is_empty(), "and nothing of it is remembered");
+}
