@@ -6,7 +6,8 @@ use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Outcome};
 use forebay_core::event::{Event, EventId, Kind, Net, Repository, Subject};
 use forebay_core::ledger::{
-    Admission, Admitted, Admittee, Cause, Claim, Lease, Nonce, Reason, Sent, Settlement, State, Status, Term, Token,
+    Admission, Admitted, Admittee, Cause, Claim, Ending, Lease, Nonce, Reason, Sent, Settlement, State, Status, Term,
+    Token,
 };
 use forebay_core::ports::{Ledger, LedgerError};
 use forebay_core::session::{AgentName, OwnerKey, Phase, Session, SessionId};
@@ -224,7 +225,7 @@ pub fn copy_of(lease: &Lease) -> Lease {
 #[must_use]
 pub fn processed(now: Timestamp) -> Settlement {
     Settlement {
-        status: Status::Processed,
+        ending: Ending::Processed,
         reason: Reason::Delivered,
         failures: 0,
         tries: 0,
@@ -239,7 +240,7 @@ pub fn processed(now: Timestamp) -> Settlement {
 #[must_use]
 pub fn failed(due_at: Timestamp) -> Settlement {
     Settlement {
-        status: Status::FailedRetryable,
+        ending: Ending::FailedRetryable,
         reason: Reason::Failed,
         failures: 1,
         tries: 1,
@@ -254,7 +255,7 @@ pub fn failed(due_at: Timestamp) -> Settlement {
 #[must_use]
 pub fn given_up(now: Timestamp) -> Settlement {
     Settlement {
-        status: Status::FailedPermanent,
+        ending: Ending::FailedPermanent,
         reason: Reason::TooManyFailures,
         failures: 8,
         ..processed(now)
@@ -265,7 +266,7 @@ pub fn given_up(now: Timestamp) -> Settlement {
 #[must_use]
 pub fn parked(key: OwnerKey, due_at: Timestamp) -> Settlement {
     Settlement {
-        status: Status::Parked,
+        ending: Ending::Parked,
         reason: Reason::Waiting,
         failures: 0,
         tries: 1,

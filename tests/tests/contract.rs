@@ -553,7 +553,7 @@ async fn a_terminal_event_is_never_claimed_again(engine: impl Engine) {
     let ledger = engine.ledger();
     for (id, settlement) in [("done", processed(at(1))), ("given-up", given_up(at(1)))] {
         let lease = admit_event(&*ledger, id, 1).await;
-        let status = settlement.status;
+        let status = settlement.ending.status();
         settled(&*ledger, lease, at(1), settlement).await;
         for claim in [claim(at(100_000), 2), claim_for_owner(at(100_000), 3)] {
             assert_eq!(lost(&*ledger, id, claim).await, Refused::Terminal(status));
@@ -630,7 +630,7 @@ async fn a_settlement_is_written_whole(engine: impl Engine) {
         assert_eq!(settled(&*ledger, lease, at(1), settlement.clone()).await, Settled::Done);
         let mut expected = before.clone();
         expected.state = forebay_core::ledger::State {
-            status: settlement.status,
+            status: settlement.ending.status(),
             reason: Some(settlement.reason),
             lease_until: None,
             failures: settlement.failures,

@@ -96,7 +96,7 @@ async fn a_settlement_whose_answer_was_lost_is_done() {
         let lease = admit_event(&*engine.ledger(), "e", 1).await;
         let faults = Faults::on_the_way().at(0, Fault::AnswerLost);
         let ledger = ledger_behind(&engine, &faults);
-        let status = settlement.status;
+        let status = settlement.ending.status();
         assert_eq!(ledger.settle(lease, at(1), settlement).await.unwrap(), Settled::Done);
         assert_eq!(faults.operations(), ["UpdateItem", "UpdateItem"]);
         let row = ledger.event(&EventId::new("e")).await.unwrap().unwrap();

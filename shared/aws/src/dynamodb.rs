@@ -236,7 +236,7 @@ fn settle_write(pk: &str, lease: &Lease, now: Timestamp, settlement: &Settlement
         name::DESTINATIONS,
         name::EXPIRES_AT,
     ])
-    .value(":status", text(settlement.status.as_str()))
+    .value(":status", text(settlement.ending.status().as_str()))
     .value(":reason", text(settlement.reason.as_str()))
     .value(":failures", number(settlement.failures))
     .value(":tries", number(settlement.tries));

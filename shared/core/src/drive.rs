@@ -13,8 +13,8 @@ use crate::backoff;
 use crate::cloudevent::{self, Handover};
 use crate::event::{Content, Event, EventId};
 use crate::ledger::{
-    Admittee, Cause, Claim, Claimed, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled, Settlement, State,
-    Status, Step, Token, Verdict, transition,
+    Admittee, Cause, Claim, Claimed, Ending, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled,
+    Settlement, State, Status, Step, Token, Verdict, transition,
 };
 use crate::ports::{Inboxes, Ledger, LedgerError, Outgoing, POINTERS_MAX, TimeAndChance};
 use crate::route::{Decision, Routing, Wanted, owner_keys};
@@ -234,7 +234,7 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         settlement: Settlement,
         sent_to: BTreeSet<String>,
     ) -> Result<Driven, LedgerError> {
-        let (status, reason) = (settlement.status, settlement.reason);
+        let (status, reason) = (settlement.ending.status(), settlement.reason);
         match self.ledger.settle(lease, now, settlement).await? {
             Settled::Done => Ok(Driven::Settled {
                 status,
@@ -409,12 +409,12 @@ pub fn pointer_keys(event: &Event) -> Vec<OwnerKey> {
 enum Plan {
     Send(BTreeSet<String>),
     Park(OwnerKey),
-    End(Status, Reason),
+    End(Ending, Reason),
 }
 
 fn plan(row: &EventRow, pointers: &Pointers, routing: &Routing, limits: &Limits, now: Timestamp) -> Plan {
     if earlier_failures(row) >= limits.failures_max {
-        return Plan::End(Status::FailedPermanent, Reason::TooManyFailures);
+        return Plan::End(Ending::FailedPermanent, Reason::TooManyFailures);
     }
     match routing.decide(&row.event, pointers, now) {
         Decision::Send(inboxes) => Plan::Send(inboxes),
@@ -422,9 +422,9 @@ fn plan(row: &EventRow, pointers: &Pointers, routing: &Routing, limits: &Limits,
         Decision::Park(_) | Decision::Nothing(_) if sent_before(row).next().is_some() => {
             Plan::Send(sent_before(row).collect())
         }
-        Decision::Park(_) if age(row, now) >= limits.park => Plan::End(Status::Processed, Reason::NoOwner),
+        Decision::Park(_) if age(row, now) >= limits.park => Plan::End(Ending::Processed, Reason::NoOwner),
         Decision::Park(key) => Plan::Park(key),
-        Decision::Nothing(reason) => Plan::End(Status::Processed, reason),
+        Decision::Nothing(reason) => Plan::End(Ending::Processed, reason),
     }
 }
 
@@ -457,20 +457,20 @@ fn settlement(
 ) -> Settlement {
     let inboxes = match plan {
         Plan::Send(inboxes) => inboxes,
-        Plan::End(status, reason) => return end(row, *status, *reason, destinations, limits, now),
+        Plan::End(ending, reason) => return end(row, *ending, *reason, destinations, limits, now),
         Plan::Park(key) => return park(row, key, destinations, limits, nonce, now),
     };
     // An inbox without an outcome has not got the message.
     let outcome = |inbox: &String| destinations.get(inbox).copied().unwrap_or(Sent::Unreachable);
     if inboxes.iter().all(|inbox| outcome(inbox) == Sent::Yes) {
-        return end(row, Status::Processed, Reason::Delivered, destinations, limits, now);
+        return end(row, Ending::Processed, Reason::Delivered, destinations, limits, now);
     }
     let rejected = inboxes.iter().any(|inbox| outcome(inbox) == Sent::Rejected);
     let failures = earlier_failures(row).saturating_add(u32::from(rejected));
     if failures >= limits.failures_max {
         let end = end(
             row,
-            Status::FailedPermanent,
+            Ending::FailedPermanent,
             Reason::TooManyFailures,
             destinations,
             limits,
@@ -493,14 +493,14 @@ fn after_backoff(row: &EventRow, limits: &Limits, nonce: Nonce, now: Timestamp) 
 
 fn end(
     row: &EventRow,
-    status: Status,
+    ending: Ending,
     reason: Reason,
     destinations: BTreeMap<String, Sent>,
     limits: &Limits,
     now: Timestamp,
 ) -> Settlement {
     Settlement {
-        status,
+        ending,
         reason,
         failures: earlier_failures(row),
         tries: row.state.tries,
@@ -521,10 +521,10 @@ fn retry(
     now: Timestamp,
 ) -> Settlement {
     if age(row, now) >= limits.age_max {
-        return end(row, Status::FailedPermanent, Reason::TooOld, destinations, limits, now);
+        return end(row, Ending::FailedPermanent, Reason::TooOld, destinations, limits, now);
     }
     Settlement {
-        status: Status::FailedRetryable,
+        ending: Ending::FailedRetryable,
         reason,
         failures: earlier_failures(row),
         tries: row.state.tries.saturating_add(1),
@@ -549,7 +549,7 @@ fn park(
     let end = row.admitted_at.saturating_add(limits.park).unwrap_or(Timestamp::MAX);
     let due_at = now.saturating_add(wait).unwrap_or(Timestamp::MAX).min(end);
     Settlement {
-        status: Status::Parked,
+        ending: Ending::Parked,
         reason: Reason::Waiting,
         failures: earlier_failures(row),
         tries: row.state.tries.saturating_add(1),

@@ -14,5 +14,5 @@ pub use rows::{
     State, Status, Token,
 };
 pub use transition::{
-    Cause, Claim, Raise, Refused, Renew, Settle, Settlement, Step, Term, Verdict, refusal, transition,
+    Cause, Claim, Ending, Raise, Refused, Renew, Settle, Settlement, Step, Term, Verdict, refusal, transition,
 };

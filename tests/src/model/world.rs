@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use forebay_core::drive::{SEND_TIME_MAX, admittee};
 use forebay_core::ledger::{
-    Cause, Claim, Limits, Nonce, Reason, Renew, Sent, Settle, Settlement, State, Status, Step, Term, Token, Verdict,
+    Cause, Claim, Ending, Limits, Nonce, Reason, Renew, Sent, Settle, Settlement, State, Status, Step, Term, Token,
+    Verdict,
 };
 use forebay_core::route::Routing;
 use jiff::{SignedDuration, Timestamp};
@@ -580,25 +581,25 @@ fn renew(right: Right, tick: u8) -> Step {
 
 fn settle(right: Right, tick: u8, outcome: Outcome) -> Step {
     let later = |ticks: u8| Some(instant(tick + ticks));
-    let (status, reason, due_at, sent) = match outcome {
-        Outcome::Sent => (Status::Processed, Reason::Delivered, None, Some(Sent::Yes)),
+    let (ending, reason, due_at, sent) = match outcome {
+        Outcome::Sent => (Ending::Processed, Reason::Delivered, None, Some(Sent::Yes)),
         Outcome::Unreachable => (
-            Status::FailedRetryable,
+            Ending::FailedRetryable,
             Reason::Unreachable,
             later(1),
             Some(Sent::Unreachable),
         ),
-        Outcome::NoOwner => (Status::Parked, Reason::Waiting, later(2), None),
+        Outcome::NoOwner => (Ending::Parked, Reason::Waiting, later(2), None),
     };
     let settlement = Settlement {
-        status,
+        ending,
         reason,
         failures: 0,
         tries: 0,
         due_at,
-        waiting_for: (status == Status::Parked).then(|| pull(12)),
+        waiting_for: (ending == Ending::Parked).then(|| pull(12)),
         destinations: destinations(sent),
-        expires_at: expires_at(status),
+        expires_at: expires_at(ending.status()),
     };
     Step::Settle(Settle {
         now: instant(tick),

@@ -351,8 +351,8 @@ fn an_inbox_that_gives_no_answer_has_not_got_the_message() {
         at(0),
     );
     assert_eq!(
-        (settlement.status, settlement.reason),
-        (Status::FailedRetryable, Reason::Unreachable)
+        (settlement.ending, settlement.reason),
+        (Ending::FailedRetryable, Reason::Unreachable)
     );
 }
 

@@ -32,11 +32,45 @@ pub struct Claim {
     pub cause: Cause,
 }
 
+/// How a lease ends when its owner settles: where the event stands then. Nobody settles it as `received` or `claimed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// See [`Status::Processed`].
+    Processed,
+    /// See [`Status::FailedRetryable`].
+    FailedRetryable,
+    /// See [`Status::FailedPermanent`].
+    FailedPermanent,
+    /// See [`Status::Parked`].
+    Parked,
+}
+
+impl Ending {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Processed,
+        Self::FailedRetryable,
+        Self::FailedPermanent,
+        Self::Parked,
+    ];
+
+    /// Where the event stands then.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::Processed => Status::Processed,
+            Self::FailedRetryable => Status::FailedRetryable,
+            Self::FailedPermanent => Status::FailedPermanent,
+            Self::Parked => Status::Parked,
+        }
+    }
+}
+
 /// What an event becomes when its owner settles it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// `processed`, `failed_retryable`, `failed_permanent` or `parked`.
-    pub status: Status,
+    /// Where it stands.
+    pub ending: Ending,
     /// Why.
     pub reason: Reason,
     /// Failures of its own handling so far.
@@ -234,14 +268,14 @@ fn apply_claim(state: &State, claim: &Claim) -> Verdict {
 
 fn apply_settle(state: &State, settle: &Settle) -> Verdict {
     let ours = state.token == settle.token && state.nonce == settle.nonce;
-    if ours && state.status == settle.settlement.status {
+    if ours && state.status == settle.settlement.ending.status() {
         return Verdict::Already;
     }
     if let Some(refused) = not_owned(state, settle.token, settle.nonce, settle.now) {
         return Verdict::Refused(refused);
     }
     let Settlement {
-        status,
+        ending,
         reason,
         failures,
         tries,
@@ -251,7 +285,7 @@ fn apply_settle(state: &State, settle: &Settle) -> Verdict {
         expires_at,
     } = settle.settlement.clone();
     Verdict::Applied(State {
-        status,
+        status: ending.status(),
         reason: Some(reason),
         token: state.token,
         nonce: state.nonce,

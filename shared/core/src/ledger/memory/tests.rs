@@ -4,7 +4,7 @@ use super::*;
 use crate::delivery::{Delivery, Ignored};
 use crate::drive;
 use crate::event::{Event, Kind, Net};
-use crate::ledger::{Admittee, Cause, Limits, Nonce, Reason, Sent, Status, Token};
+use crate::ledger::{Admittee, Cause, Ending, Limits, Nonce, Reason, Sent, Status, Token};
 use crate::ports::Listed;
 use crate::route::Routing;
 use crate::testing::{at, block_on, days, delivery, event, repository, secs, session};
@@ -57,9 +57,10 @@ fn claim_at(now: Timestamp, nonce: u64, cause: Cause) -> Claim {
     }
 }
 
-fn settlement(status: Status, reason: Reason, waiting_for: Option<OwnerKey>) -> Settlement {
+fn settlement(ending: Ending, reason: Reason, waiting_for: Option<OwnerKey>) -> Settlement {
+    let status = ending.status();
     Settlement {
-        status,
+        ending,
         reason,
         failures: 0,
         tries: 0,
@@ -190,7 +191,7 @@ fn a_claim_waits_for_the_lease_and_the_earlier_owner_then_settles_nothing() {
         panic!("not claimed")
     };
     assert_eq!((lease.token().number(), won.state.token.number()), (2, 2));
-    let done = settlement(Status::Processed, Reason::Delivered, None);
+    let done = settlement(Ending::Processed, Reason::Delivered, None);
     let late = block_on(ledger.settle(paused, at(29), done.clone())).unwrap();
     assert_eq!(late, Settled::Lost(Refused::Stale { current: lease.token() }));
     assert_eq!(row(&ledger).state, won.state);
@@ -237,7 +238,7 @@ fn only_terminal_events_and_old_deliveries_expire() {
     assert_eq!(ledger.counts(), (0, 1));
     ledger.expire(at(0) + days(1_000));
     assert_eq!(ledger.counts(), (0, 1), "however old: it is not terminal");
-    let done = settlement(Status::Processed, Reason::Delivered, None);
+    let done = settlement(Ending::Processed, Reason::Delivered, None);
     block_on(ledger.settle(lease, at(1), done)).unwrap();
     ledger.expire(at(86_399));
     assert_eq!(ledger.counts(), (0, 1));
@@ -370,7 +371,7 @@ fn closed_sessions_are_not_listed_and_the_limit_holds() {
 fn parked_events_wait_under_their_key_until_somebody_claims_them() {
     let (ledger, lease) = with_comment();
     let id = lease.event().clone();
-    let parked = settlement(Status::Parked, Reason::Waiting, Some(pull()));
+    let parked = settlement(Ending::Parked, Reason::Waiting, Some(pull()));
     block_on(ledger.settle(lease, at(1), parked)).unwrap();
     assert_eq!(block_on(ledger.waiting(&pull(), 10)).unwrap(), vec![id.clone()]);
     assert_eq!(block_on(ledger.waiting(&pull(), 0)).unwrap(), vec![]);
@@ -534,7 +535,7 @@ fn who_is_no_longer_the_owner_redacts_nothing() {
     assert_eq!(stale, Redacted::Lost(Refused::Stale { current }));
     assert_eq!(block_on(ledger.body(&key)).unwrap().as_deref(), Some(BODY));
     assert_eq!(row(&ledger).event, event(Kind::Comment));
-    let done = settlement(Status::Processed, Reason::Delivered, None);
+    let done = settlement(Ending::Processed, Reason::Delivered, None);
     block_on(ledger.settle(second, at(37), done)).unwrap();
     ledger.expire(at(86_400));
     let gone = block_on(ledger.redact(&lease, &key, at(20))).unwrap();

@@ -56,9 +56,10 @@ fn received() -> State {
     }
 }
 
-fn settlement(status: Status) -> Settlement {
+fn settlement(ending: Ending) -> Settlement {
+    let status = ending.status();
     Settlement {
-        status,
+        ending,
         reason: Reason::Failed,
         failures: 2,
         tries: 2,
@@ -83,12 +84,12 @@ fn claim_at(now: Timestamp, nonce: Nonce, cause: Cause) -> Step {
     })
 }
 
-fn settle(status: Status, token: u64, nonce: Nonce) -> Step {
+fn settle(ending: Ending, token: u64, nonce: Nonce) -> Step {
     Step::Settle(Settle {
         now: at(0),
         token: Token::from_number(token),
         nonce,
-        settlement: settlement(status),
+        settlement: settlement(ending),
     })
 }
 
@@ -204,13 +205,13 @@ fn table() -> String {
         ("claim as C, owner appeared", claim(C, Cause::OwnerAppeared)),
         ("claim as A again, due", claim(A, Cause::Due)),
         ("claim as A again, owner", claim(A, Cause::OwnerAppeared)),
-        ("settle 4 A processed", settle(Status::Processed, 4, A)),
-        ("settle 4 A retryable", settle(Status::FailedRetryable, 4, A)),
-        ("settle 4 A permanent", settle(Status::FailedPermanent, 4, A)),
-        ("settle 4 A parked", settle(Status::Parked, 4, A)),
-        ("settle 3 A processed", settle(Status::Processed, 3, A)),
-        ("settle 5 A processed", settle(Status::Processed, 5, A)),
-        ("settle 4 B processed", settle(Status::Processed, 4, B)),
+        ("settle 4 A processed", settle(Ending::Processed, 4, A)),
+        ("settle 4 A retryable", settle(Ending::FailedRetryable, 4, A)),
+        ("settle 4 A permanent", settle(Ending::FailedPermanent, 4, A)),
+        ("settle 4 A parked", settle(Ending::Parked, 4, A)),
+        ("settle 3 A processed", settle(Ending::Processed, 3, A)),
+        ("settle 5 A processed", settle(Ending::Processed, 5, A)),
+        ("settle 4 B processed", settle(Ending::Processed, 4, B)),
         ("renew 4 A", renew(4, A)),
         ("renew 3 A", renew(3, A)),
         ("renew 4 B", renew(4, B)),
@@ -257,7 +258,7 @@ fn a_stale_token_cannot_settle_or_renew() {
     let stale = Some(Refused::Stale {
         current: Token::from_number(4),
     });
-    assert_eq!(refused(&claimed(at(10)), &settle(Status::Processed, 3, A)), stale);
+    assert_eq!(refused(&claimed(at(10)), &settle(Ending::Processed, 3, A)), stale);
     assert_eq!(refused(&claimed(at(10)), &renew(3, A)), stale);
 }
 
@@ -266,7 +267,7 @@ fn an_owner_whose_own_lease_has_ended_cannot_settle_or_renew() {
     // S2-10
     for until in [at(0), at(-1)] {
         let lapsed = Some(Refused::Lapsed { until });
-        assert_eq!(refused(&claimed(until), &settle(Status::Processed, 4, A)), lapsed);
+        assert_eq!(refused(&claimed(until), &settle(Ending::Processed, 4, A)), lapsed);
         assert_eq!(refused(&claimed(until), &renew(4, A)), lapsed);
     }
 }
@@ -279,7 +280,7 @@ fn the_prior_owner_loses_after_a_newer_claim_even_while_its_clock_says_it_holds(
         now: at(-700),
         token: Token::from_number(4),
         nonce: A,
-        settlement: settlement(Status::Processed),
+        settlement: settlement(Ending::Processed),
     });
     let current = Token::from_number(5);
     assert_eq!(refused(&taken_over, &late), Some(Refused::Stale { current }));
@@ -336,7 +337,7 @@ fn a_lease_in_milliseconds_is_compared_with_seconds_in_one_unit() {
         now,
         token: Token::from_number(4),
         nonce: A,
-        settlement: settlement(Status::Processed),
+        settlement: settlement(Ending::Processed),
     });
     assert_eq!(refused(&claimed(until), &mine), Some(Refused::Lapsed { until }));
     let other = Step::Claim(Claim {
@@ -408,7 +409,7 @@ fn an_owner_from_an_earlier_life_of_the_row_is_refused_although_its_token_fits()
     let second_life = applied(&received(), &claim(C, Cause::Due));
     let current = Token::FIRST;
     assert_eq!(
-        refused(&second_life, &settle(Status::Processed, 1, A)),
+        refused(&second_life, &settle(Ending::Processed, 1, A)),
         Some(Refused::Stale { current })
     );
     assert_eq!(refused(&second_life, &renew(1, A)), Some(Refused::Stale { current }));
@@ -417,15 +418,11 @@ fn an_owner_from_an_earlier_life_of_the_row_is_refused_although_its_token_fits()
 #[test]
 fn an_owner_recognises_its_own_settlement_behind_a_lost_answer() {
     // DDBC-03
-    for status in [
-        Status::Processed,
-        Status::FailedRetryable,
-        Status::FailedPermanent,
-        Status::Parked,
-    ] {
-        let step = settle(status, 4, A);
+    for ending in Ending::ALL {
+        let step = settle(ending, 4, A);
         let settled = applied(&claimed(at(10)), &step);
-        assert_eq!(transition(Some(&settled), &step), Verdict::Already, "{status}");
+        assert_eq!(settled.status, ending.status());
+        assert_eq!(transition(Some(&settled), &step), Verdict::Already, "{ending:?}");
     }
 }
 
@@ -449,9 +446,9 @@ fn a_real_loser_stays_a_loser() {
     let until = at(30);
     assert_eq!(refused(&won, &claim(C, Cause::Due)), Some(Refused::Held { until }));
     assert_eq!(Lease::proven_by(&EventId::new("e"), &won, C), None);
-    let settled = applied(&won, &settle(Status::Processed, 1, A));
+    let settled = applied(&won, &settle(Ending::Processed, 1, A));
     assert_eq!(
-        refused(&settled, &settle(Status::Processed, 1, C)),
+        refused(&settled, &settle(Ending::Processed, 1, C)),
         Some(Refused::Stale { current: Token::FIRST })
     );
 }
@@ -480,7 +477,7 @@ fn a_row_without_a_lease_end_is_free_to_claim_and_nobodys_to_settle() {
     // A claimed row that lost its lease must not stay claimed for ever. Invariant 5.
     assert_eq!(applied(&claimed(None), &claim(C, Cause::Due)).token.number(), 5);
     assert_eq!(
-        refused(&claimed(None), &settle(Status::Processed, 4, A)),
+        refused(&claimed(None), &settle(Ending::Processed, 4, A)),
         Some(Refused::Lapsed { until: Timestamp::MIN })
     );
 }
@@ -491,10 +488,10 @@ fn what_is_not_terminal_has_a_due_time_and_what_is_terminal_has_an_end() {
     let rows = [
         applied(&received(), &claim(C, Cause::Due)),
         applied(&claimed(at(10)), &renew(4, A)),
-        applied(&claimed(at(10)), &settle(Status::FailedRetryable, 4, A)),
-        applied(&claimed(at(10)), &settle(Status::Parked, 4, A)),
-        applied(&claimed(at(10)), &settle(Status::Processed, 4, A)),
-        applied(&claimed(at(10)), &settle(Status::FailedPermanent, 4, A)),
+        applied(&claimed(at(10)), &settle(Ending::FailedRetryable, 4, A)),
+        applied(&claimed(at(10)), &settle(Ending::Parked, 4, A)),
+        applied(&claimed(at(10)), &settle(Ending::Processed, 4, A)),
+        applied(&claimed(at(10)), &settle(Ending::FailedPermanent, 4, A)),
         applied(&received(), &raise(C, at(0))),
         applied(&claimed(at(-5)), &raise(C, at(0))),
     ];
@@ -533,9 +530,9 @@ fn raising_takes_nothing_from_a_living_owner_and_fences_a_dead_one() {
         },
         &raise(C, at(0)),
     );
-    for status in [Status::Processed, Status::FailedRetryable, Status::FailedPermanent] {
+    for ending in Ending::ALL {
         assert!(matches!(
-            refused(&raised, &settle(status, 4, A)),
+            refused(&raised, &settle(ending, 4, A)),
             Some(Refused::Stale { .. })
         ));
     }
