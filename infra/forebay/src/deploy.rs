@@ -100,7 +100,10 @@ async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(
         ("Architecture", ARCHITECTURE),
         ("ApplicationLogLevel", purpose.log_level()),
     ];
-    for (number, &(name, value)) in (1..).zip(PARAMETERS.iter().chain(&here)) {
+    let of_all = PARAMETERS.iter().chain(&here).chain(purpose.parameters());
+    // By name: what the purpose says comes last, and counts.
+    let parameters: BTreeMap<&str, &str> = of_all.copied().collect();
+    for (number, (name, value)) in (1..).zip(parameters) {
         set(format!("Parameters.member.{number}.ParameterKey"), name);
         set(format!("Parameters.member.{number}.ParameterValue"), value);
     }

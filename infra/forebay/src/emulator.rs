@@ -39,7 +39,7 @@ impl Emulator {
         let port = port.map_or_else(free_port, Ok)?;
         let endpoint = format!("http://127.0.0.1:{port}");
         let log = state.join(format!("{name}-emulator.log"));
-        let scratch = state.join(format!("{name}-scratch"));
+        let scratch = scratch(state, purpose);
         remove(&scratch)?;
         let disk = "check the folder's permissions and the free space";
         std::fs::create_dir_all(&scratch).attempting(|| format!("make {}", scratch.display()), disk)?;
@@ -146,6 +146,11 @@ impl Emulator {
         self.group.stop().await?;
         remove(&self.scratch)
     }
+}
+
+/// Where the emulator for `purpose` puts what it needs while it runs, the functions' code included.
+pub(crate) fn scratch(state: &Path, purpose: Purpose) -> PathBuf {
+    state.join(format!("{}-scratch", purpose.name()))
 }
 
 /// A port that nothing listens on. Somebody may take it before the emulator does; then the emulator ends and says so.

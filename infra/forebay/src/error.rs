@@ -10,7 +10,7 @@ type Cause = Box<dyn StdError + Send + Sync>;
 ///
 /// Nobody matches on this: every failure of the command ends at its user, so it has one shape.
 #[derive(Debug)]
-pub(crate) struct Error {
+pub struct Error {
     attempted: String,
     remedy: String,
     source: Option<Cause>,
@@ -18,7 +18,7 @@ pub(crate) struct Error {
 
 impl Error {
     /// A failure without a cause below it: `attempted` says what and on what, `remedy` what to do now.
-    pub(crate) fn new(attempted: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn new(attempted: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             attempted: attempted.into(),
             remedy: remedy.into(),
@@ -27,7 +27,7 @@ impl Error {
     }
 
     /// A failure with its cause.
-    pub(crate) fn because(attempted: impl Into<String>, remedy: impl Into<String>, cause: impl Into<Cause>) -> Self {
+    pub fn because(attempted: impl Into<String>, remedy: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self {
             source: Some(cause.into()),
             ..Self::new(attempted, remedy)
@@ -35,7 +35,7 @@ impl Error {
     }
 
     /// What to do about it.
-    pub(crate) fn remedy(&self) -> &str {
+    pub fn remedy(&self) -> &str {
         &self.remedy
     }
 }

@@ -22,7 +22,7 @@ use crate::wait::{Ended, INTERRUPTED, Interrupts};
 use crate::workspace::Workspace;
 
 /// How a local stack is brought up.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StackArgs {
     /// Port of the emulator on 127.0.0.1 [default: a free one]
     #[arg(long, value_name = "PORT")]

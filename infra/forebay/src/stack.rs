@@ -12,6 +12,8 @@ use crate::workspace::Workspace;
 pub(crate) const INTAKE_PATH: &str = "/api/intake/github";
 /// Logical id of the webhook function in `infra/template.yaml`.
 pub(crate) const WEBHOOK_FUNCTION: &str = "WebhookFunction";
+/// Logical id of the reaper function there.
+pub(crate) const REAPER_FUNCTION: &str = "ReaperFunction";
 /// What the name of an inbox follows in a function's environment.
 pub(crate) const INBOX_PREFIX: &str = "INBOX_";
 
@@ -22,6 +24,13 @@ pub(crate) enum Purpose {
     Local,
     /// To show and to check, once.
     Demo,
+    /// For a program that does something of its own to it, once.
+    Trial {
+        /// The program's name.
+        name: &'static str,
+        /// Parameters of the template that are not as the local stack has them, by name.
+        parameters: &'static [(&'static str, &'static str)],
+    },
 }
 
 impl Purpose {
@@ -30,15 +39,24 @@ impl Purpose {
         match self {
             Self::Local => "local",
             Self::Demo => "demo",
+            Self::Trial { name, .. } => name,
         }
     }
 
     /// Least level that the functions log, in Lambda's words.
     pub(crate) fn log_level(self) -> &'static str {
         match self {
-            Self::Local => "INFO",
+            Self::Local | Self::Trial { .. } => "INFO",
             // The demonstration looks for secrets in the logs: the more these say, the more it proves.
             Self::Demo => "DEBUG",
+        }
+    }
+
+    /// Parameters of the template that are not as the local stack has them, by name.
+    pub(crate) fn parameters(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Local | Self::Demo => &[],
+            Self::Trial { parameters, .. } => parameters,
         }
     }
 }
@@ -86,10 +104,19 @@ impl Stack {
 
     /// The webhook function.
     pub(crate) fn webhook(&self) -> Result<&Function, Error> {
-        self.functions.get(WEBHOOK_FUNCTION).ok_or_else(|| {
+        self.function(WEBHOOK_FUNCTION)
+    }
+
+    /// The reaper function.
+    pub(crate) fn reaper(&self) -> Result<&Function, Error> {
+        self.function(REAPER_FUNCTION)
+    }
+
+    fn function(&self, id: &str) -> Result<&Function, Error> {
+        self.functions.get(id).ok_or_else(|| {
             Error::new(
-                format!("find {WEBHOOK_FUNCTION} in the deployed stack"),
-                "give the webhook that logical id in infra/template.yaml",
+                format!("find {id} in the deployed stack"),
+                "give the function that logical id in infra/template.yaml",
             )
         })
     }

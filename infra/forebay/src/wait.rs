@@ -27,11 +27,11 @@ pub(crate) async fn until<T>(
 }
 
 /// The exit code of what Ctrl-C ended before it was done, as shells have it: 128 and the signal's number.
-pub(crate) const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// How a piece of work came to its end.
 #[derive(Debug)]
-pub(crate) enum Ended<T> {
+pub enum Ended<T> {
     /// It finished.
     Done(T),
     /// The user or the system asked the command to end; the work was dropped.

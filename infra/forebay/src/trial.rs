@@ -1,0 +1,180 @@
+//! A local stack for a program that does something of its own to it: deploy, let it, and leave nothing running.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::control::Control;
+use crate::delivery::Headers;
+use crate::emulator;
+use crate::http::Http;
+use crate::local::{StackArgs, with_stack};
+use crate::manifest::Signature;
+use crate::output::{Format, Output};
+use crate::secret::WebhookSecret;
+use crate::stack::{Purpose, Stack};
+use crate::wait::Interrupts;
+use crate::workspace::Workspace;
+
+pub use crate::error::Error;
+pub use crate::wait::{Ended, INTERRUPTED};
+
+/// What a throttled invocation is answered with.
+const TOO_MANY: u16 = 429;
+
+/// A deployed local stack, for as long as the program that asked for it runs.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    stack: Stack,
+    scratch: PathBuf,
+    http: Http,
+    control: Control,
+    secret: WebhookSecret,
+    output: Output,
+}
+
+/// How one run of the reaper ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reaping {
+    /// It answered.
+    Answered(Value),
+    /// It came to an end without an answer.
+    Died,
+    /// Another run is under way.
+    Busy,
+}
+
+/// Deploys the stack with these `parameters` of the template and lets `body` have it. `name` tells its files from those of
+/// other stacks. Whatever comes of it, Ctrl-C included, nothing is left running afterwards.
+///
+/// # Errors
+/// What `body` gives, or what kept the stack from coming up, staying up or ending: each says what to do.
+pub async fn run<T>(
+    name: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+    body: impl AsyncFnOnce(Trial) -> Result<T, Error>,
+) -> Result<Ended<T>, Error> {
+    let workspace = Workspace::find()?;
+    let state = workspace.state()?;
+    let output = Output::new(Format::Text);
+    let purpose = Purpose::Trial { name, parameters };
+    let mut interrupts = Interrupts::listen()?;
+    let use_stack = async |stack: &Stack, _log: &Path| {
+        let http = Http::new();
+        let trial = Trial {
+            stack: stack.clone(),
+            scratch: emulator::scratch(&state, purpose),
+            control: Control::new(http.clone(), &stack.endpoint),
+            http,
+            secret: WebhookSecret::local(),
+            output,
+        };
+        body(trial).await
+    };
+    let args = StackArgs::default();
+    Box::pin(with_stack(
+        purpose,
+        &args,
+        &workspace,
+        output,
+        &mut interrupts,
+        use_stack,
+    ))
+    .await
+}
+
+impl Trial {
+    /// Process id of the emulator. The processes of the functions are its children.
+    #[must_use]
+    pub fn emulator(&self) -> Option<u32> {
+        self.stack.emulator
+    }
+
+    /// The folder that the emulator unpacks the functions into.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// Address of every AWS service.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.stack.endpoint
+    }
+
+    /// Name of the ledger's table.
+    ///
+    /// # Errors
+    /// Where the template gives the webhook none.
+    pub fn table(&self) -> Result<&str, Error> {
+        self.stack.variable("TABLE_NAME")
+    }
+
+    /// URLs of the inboxes by name.
+    ///
+    /// # Errors
+    /// Where the template has no webhook.
+    pub fn inboxes(&self) -> Result<BTreeMap<String, String>, Error> {
+        let inboxes = self.stack.inboxes()?.into_iter();
+        Ok(inboxes.map(|(name, url)| (name.to_owned(), url.to_owned())).collect())
+    }
+
+    /// Name of the reaper.
+    ///
+    /// # Errors
+    /// Where the template has none.
+    pub fn reaper(&self) -> Result<&str, Error> {
+        Ok(&self.stack.reaper()?.name)
+    }
+
+    /// Posts a signed JSON delivery of the hook `hook` to the webhook, as GitHub would, and gives the answer's status.
+    ///
+    /// # Errors
+    /// Where no answer came.
+    pub async fn post(&self, event: &str, hook: &str, guid: &str, body: &[u8]) -> Result<u16, Error> {
+        let headers = Headers {
+            event: event.to_owned(),
+            guid: guid.to_owned(),
+            hook: hook.to_owned(),
+            content_type: "application/json",
+            signature: Signature::Right,
+        };
+        let reply = headers
+            .post(&self.http, &self.stack.webhook_url, &self.secret, body)
+            .await?;
+        Ok(reply.status)
+    }
+
+    /// Starts a run of the reaper besides those of its schedule, and waits for its end.
+    ///
+    /// # Errors
+    /// Where the emulator gave no answer, or one that is none.
+    pub async fn reap(&self) -> Result<Reaping, Error> {
+        let reply = self.control.invoke(self.reaper()?).await?;
+        if reply.status == TOO_MANY {
+            return Ok(Reaping::Busy);
+        }
+        if !reply.is_success() {
+            return Err(Error::new(
+                format!("start the reaper: it was answered {}", reply.status),
+                "look into the emulator's log",
+            ));
+        }
+        // A failed run is an answer too, and says what type of error it ended with.
+        let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
+        let died = !answer.is_object() || answer.get("errorType").is_some();
+        Ok(if died { Reaping::Died } else { Reaping::Answered(answer) })
+    }
+
+    /// Says on standard error what is going on.
+    pub fn note(&self, text: impl Display) {
+        self.output.note(text);
+    }
+}
+
+/// Says on standard error what failed and what to do about it.
+pub fn failure(error: &Error) {
+    Output::new(Format::Text).failure(error);
+}
