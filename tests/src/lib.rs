@@ -1,6 +1,7 @@
 //! What more than one test needs: an embedded DynamoDB with the ledger's table, a clock that tests move, inboxes that
 //! record, faults on the way to AWS, and a webhook on top of them.
 
+mod chance;
 pub mod counting;
 pub mod engine;
 pub mod fakes;
@@ -10,6 +11,7 @@ pub mod reaper;
 pub mod samples;
 pub mod scripted;
 pub mod simulate;
+pub mod soak;
 pub mod sqs;
 pub mod strangers;
 pub mod table;

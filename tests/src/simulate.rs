@@ -11,7 +11,6 @@
 //! its send was recorded. In the others clocks are minutes apart and processes stall in the middle of a send: there the
 //! clock must decide liveness only (invariant 11), and a late send is told by its deduplication id.
 
-mod chance;
 mod checks;
 mod ports;
 mod story;
@@ -30,8 +29,8 @@ use forebay_core::ports::{ErrorClass, Ledger as _};
 use forebay_core::session::OwnerKey;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::chance::Chance;
 use crate::webhook::{environment, noon};
-use chance::Chance;
 use ports::{Passage, Ports, World, at_once};
 use story::{Fate, PULLS, Telling};
 use workers::{Done, Role};

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Malformed, Outcome};
 use forebay_core::event::{Content, Event, EventId, Kind, Net, Subject};
 use forebay_core::ledger::{
-    Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Raise, Reason, Refused, Sent, Settled, Settlement, Status, Term, Token,
+    Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Nonce, Raise, Reason, Refused, Sent, Settled,
+    Settlement, Status, Term, Token,
 };
 use forebay_core::ports::{DUE_SHARDS, Due, DueQuery, Ledger, Listed, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, OwnerKey, Pointer, Session, SessionId};

@@ -21,7 +21,8 @@ use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditi
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::{
-    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew, Settle, Settled, Settlement, Status, Step, Term, Verdict, transition,
+    Admission, Admitted, Cause, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Renew,
+    Settle, Settled, Settlement, Status, Step, Term, Verdict, transition,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listed, Listing, Raised, Redacted, Renewed,

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use crate::delivery::DeliveryKey;
 use crate::event::{EventId, Repository};
 use crate::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Sent, Settled, Settlement, Status, Term,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Refused, Sent, Settled,
+    Settlement, Status, Term,
 };
 use crate::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 

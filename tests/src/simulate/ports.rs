@@ -13,7 +13,8 @@ use forebay_core::drive::SEND_TIME_MAX;
 use forebay_core::event::{EventId, Repository};
 use forebay_core::ledger::memory::MemoryLedger;
 use forebay_core::ledger::{
-    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Sent, Settled, Settlement, State, Status, Term,
+    Admission, Admitted, Claim, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Raise, Sent, Settled,
+    Settlement, State, Status, Term,
 };
 use forebay_core::ports::{
     DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised, Redacted, Renewed,
@@ -23,8 +24,8 @@ use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session,
 use jiff::{SignedDuration, Timestamp};
 
 use super::Mutation;
-use super::chance::Chance;
 use super::checks::{Asked, Checks};
+use crate::chance::Chance;
 use crate::samples::copy_of;
 
 /// Most times that one call is made again after its answer was lost.

@@ -12,7 +12,7 @@ use forebay_core::session::OwnerKey;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::chance::Chance;
+use crate::chance::Chance;
 use crate::webhook::Request;
 
 /// Pull requests of the story; the head of number `n` is the branch `fix-n`.
