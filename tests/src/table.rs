@@ -1,5 +1,7 @@
 //! The ledger's table in an embedded DynamoDB, one database for each test.
 
+use std::fmt;
+
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
@@ -14,11 +16,18 @@ use tokio::sync::oneshot;
 pub const TABLE: &str = "ledger";
 
 /// A fresh table. Its server ends with it.
-#[derive(Debug)]
 pub struct Table {
     endpoint: String,
+    database: dynoxide::Database,
     /// Dropping it ends the server.
     _shutdown: oneshot::Sender<()>,
+}
+
+impl fmt::Debug for Table {
+    /// Where it listens. The database has nothing to show.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({})", self.endpoint)
+    }
 }
 
 impl Table {
@@ -34,12 +43,17 @@ impl Table {
             listener.local_addr().expect("a bound listener has an address")
         );
         let (shutdown, stopped) = oneshot::channel::<()>();
-        tokio::spawn(dynoxide::server::serve_with_shutdown(listener, database, async {
-            // An error means that the sender is gone, which is the signal.
-            stopped.await.unwrap_or_default();
-        }));
+        tokio::spawn(dynoxide::server::serve_with_shutdown(
+            listener,
+            database.clone(),
+            async {
+                // An error means that the sender is gone, which is the signal.
+                stopped.await.unwrap_or_default();
+            },
+        ));
         let table = Self {
             endpoint,
+            database,
             _shutdown: shutdown,
         };
         create(&table.client()).await;
@@ -62,6 +76,34 @@ impl Table {
     #[must_use]
     pub fn client(&self) -> Client {
         Client::from_conf(self.config().build())
+    }
+
+    /// Puts `count` copies of the row `pk` beside it, each under a key of its own, and into the indexes that the row is in.
+    ///
+    /// Straight into the database: a hundred thousand rows by as many calls would take minutes.
+    ///
+    /// # Panics
+    /// Where there is no such row.
+    pub fn copy_row(&self, pk: &str, count: usize) {
+        let key = [("pk", pk), ("sk", "row")];
+        let request = dynoxide::actions::get_item::GetItemRequest {
+            table_name: TABLE.to_owned(),
+            key: key
+                .map(|(name, value)| (name.to_owned(), dynoxide::AttributeValue::S(value.to_owned())))
+                .into(),
+            ..Default::default()
+        };
+        let row = self.database.get_item(request).expect("a row is read by its key").item;
+        let row = row.expect("the row that is copied is there");
+        let copies = (0..count).map(|number| {
+            let mut copy = row.clone();
+            copy.insert("pk".to_owned(), dynoxide::AttributeValue::S(format!("{pk}-{number}")));
+            copy
+        });
+        let imported = self
+            .database
+            .import_items(TABLE, copies.collect(), dynoxide::ImportOptions::default());
+        imported.expect("copies of a row are rows");
     }
 
     /// The ledger on it.

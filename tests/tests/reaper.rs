@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, WriteRequest};
+use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::event::EventId;
 use forebay_core::ledger::memory::MemoryLedger;
@@ -16,7 +16,7 @@ use forebay_tests::counting::Counter;
 use forebay_tests::engine::{Embedded, Engine, Item, text};
 use forebay_tests::fakes::{ManualTime, RecordingInboxes};
 use forebay_tests::fault::{Fault, Faults};
-use forebay_tests::reaper::{NO_DEADLINE, reaper};
+use forebay_tests::reaper::{NO_DEADLINE, reads_beside, reaper};
 use forebay_tests::samples::*;
 use forebay_tests::table::TABLE;
 use forebay_tests::webhook::environment;
@@ -517,55 +517,13 @@ async fn a_run_without_a_ledger_ends_and_says_that_it_saw_nothing() {
     );
 }
 
-/// Puts `count` settled events beside the others, by copies of one.
-async fn with_settled(stand: &Stand, count: usize) {
-    let lease = admit_event(&*stand.engine.ledger(), "settled", 1).await;
-    stand
-        .engine
-        .ledger()
-        .settle(lease, at(1), processed(at(1)))
-        .await
-        .unwrap();
-    let settled = stand.item("settled").await;
-    let puts: Vec<_> = (0..count)
-        .map(|number| {
-            let mut item = settled.clone();
-            item.insert("pk".to_owned(), AttributeValue::S(format!("event#settled-{number}")));
-            let put = PutRequest::builder().set_item(Some(item)).build().unwrap();
-            WriteRequest::builder().put_request(put).build()
-        })
-        .collect();
-    for batch in puts.chunks(25) {
-        let write = stand.engine.client().batch_write_item();
-        write.request_items(TABLE, batch.to_vec()).send().await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn a_run_reads_the_same_however_many_settled_events_there_are() {
-    let mut read = Vec::new();
-    for settled in [100, 10_000] {
-        let stand = Stand::start(routed()).await;
-        with_settled(&stand, settled).await;
-        stand.admit(&["a", "b", "c"]).await;
-        stand.let_lapse();
-        let counter = Counter::default();
-        let client = stand.engine.table.config().interceptor(counter.clone()).build();
-        let ledger = ledger_on(aws_sdk_dynamodb::Client::from_conf(client));
-        let reaper = reaper(ledger, stand.inboxes.clone(), stand.time.clone(), routed());
-        let mut counts = Vec::new();
-        for redriven in [3, 0] {
-            assert_eq!(reaper.run(NO_DEADLINE).await.redriven, redriven);
-            let counted = counter.take();
-            counts.push((counted.calls, counted.read_units));
-        }
-        println!(
-            "{settled} settled events: a run with three due events and an idle one took (calls, read units) {counts:?}"
-        );
-        read.push(counts);
-    }
-    assert_eq!(read[0], read[1]);
-    assert_eq!(read[0][1].0, 8, "an idle run reads one page of each shard");
+    let (few, many) = (reads_beside(100).await, reads_beside(10_000).await);
+    assert_eq!(few, many);
+    let [working, idle] = few;
+    assert_eq!((working.redriven, idle.redriven), (3, 0));
+    assert_eq!(idle.calls, 8, "an idle run reads one page of each shard");
 }
 
 #[tokio::test]

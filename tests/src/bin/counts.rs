@@ -14,6 +14,7 @@ use forebay_core::github::{Envelope, Meaning, read};
 use forebay_core::ledger::Status;
 use forebay_core::ports::Ledger;
 use forebay_tests::counting::{Counter, Counts};
+use forebay_tests::reaper::{RunReads, reads_beside};
 use forebay_tests::strangers::unfamiliar;
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::webhook::{Request, Stand, environment};
@@ -29,6 +30,33 @@ struct Arguments {
     /// Count these bodies instead: a folder of JSON files, each in a folder of its event's name.
     #[arg(long)]
     bodies: Option<PathBuf>,
+    /// Settled events beside which a run of the reaper must read no more than beside a hundred.
+    #[arg(long, default_value_t = 100_000)]
+    terminal_rows: usize,
+}
+
+/// Settled events beside which a run of the reaper reads what it reads beside many.
+const FEW_TERMINAL_ROWS: usize = 100;
+
+/// What runs of the reaper read beside few settled events and beside many: one with three due events, and an idle one.
+struct ReaperReads {
+    terminal_rows: usize,
+    few: [RunReads; 2],
+    many: [RunReads; 2],
+}
+
+impl ReaperReads {
+    async fn count(terminal_rows: usize) -> Self {
+        Self {
+            terminal_rows,
+            few: reads_beside(FEW_TERMINAL_ROWS).await,
+            many: reads_beside(terminal_rows).await,
+        }
+    }
+
+    fn missed(&self) -> bool {
+        self.few != self.many
+    }
 }
 
 /// A body and the name of its event.
@@ -100,12 +128,14 @@ async fn main() -> ExitCode {
     ];
     count(&bodies, &mut rows).await;
     let model = Model::of(&rows[0]);
+    let reaper = ReaperReads::count(arguments.terminal_rows).await;
     if arguments.json {
-        print_json(&rows, &model);
+        print_json(&rows, &model, &reaper);
     } else {
         print_table(&rows, &model, bodies.len());
+        print_reaper(&reaper);
     }
-    let missed = rows.iter().any(Row::missed) || model.total() > COST_BAR;
+    let missed = rows.iter().any(Row::missed) || model.total() > COST_BAR || reaper.missed();
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -359,7 +389,25 @@ fn print_table(rows: &[Row], model: &Model, bodies: usize) {
     }
 }
 
-fn print_json(rows: &[Row], model: &Model) {
+fn print_reaper(reads: &ReaperReads) {
+    println!();
+    println!("| run of the reaper | settled events | ledger calls | read units |");
+    println!("|---|---|---|---|");
+    for (terminal_rows, runs) in [(FEW_TERMINAL_ROWS, &reads.few), (reads.terminal_rows, &reads.many)] {
+        for run in runs {
+            let (redriven, calls, read_units) = (run.redriven, run.calls, run.read_units);
+            println!("| {redriven} due events | {terminal_rows} | {calls} | {read_units:.1} |");
+        }
+    }
+    if reads.missed() {
+        println!(
+            "bar missed: the reaper reads more beside {} settled events",
+            reads.terminal_rows
+        );
+    }
+}
+
+fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads) {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -380,8 +428,19 @@ fn print_json(rows: &[Row], model: &Model) {
         .iter()
         .map(|(part, dollars)| ((*part).to_owned(), json!(dollars)))
         .collect();
+    let runs = [(FEW_TERMINAL_ROWS, &reaper.few), (reaper.terminal_rows, &reaper.many)];
+    let runs = runs.map(|(terminal_rows, runs)| {
+        let runs = runs.map(|run| json!({"redriven": run.redriven, "calls": run.calls, "read_units": run.read_units}));
+        json!({"terminal_rows": terminal_rows, "runs": runs})
+    });
     println!(
         "{}",
-        json!({"rows": rows, "dollars_per_million": model.total(), "parts": parts, "dollars_bar": COST_BAR})
+        json!({
+            "rows": rows,
+            "dollars_per_million": model.total(),
+            "parts": parts,
+            "dollars_bar": COST_BAR,
+            "reaper": runs,
+        })
     );
 }
