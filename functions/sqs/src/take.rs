@@ -13,7 +13,7 @@ use forebay_core::drive::{Driven, Driver, admittee, malformed};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::{Admitted, EventAdmission, EventRow, Lease, Limits, Nonce, Refused};
 use forebay_core::ports::{ErrorClass, HeldBack, Inboxes, Ledger, LedgerError, Queues, TimeAndChance};
-use forebay_core::queue::{self, Envelopes, Message};
+use forebay_core::queue::{self, Conversion, Message};
 use forebay_core::route::Routing;
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -64,7 +64,7 @@ pub struct Intake<L = DynamoLedger, I = SqsInboxes, Q = SqsQueues, T = forebay_a
     queues: Q,
     time: T,
     routing: Routing,
-    envelopes: Envelopes,
+    conversion: Conversion,
     limits: Limits,
     metrics: Metrics,
     /// The ledger kept nothing of the last round. Judged by this environment alone: what it would share it could not write.
@@ -113,7 +113,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             queues,
             time,
             routing: config.routing.clone(),
-            envelopes: config.envelopes,
+            conversion: config.envelopes.into(),
             limits: config.limits,
             metrics,
             ledger_is_sick: Mutex::new(false),
@@ -251,7 +251,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
     /// Makes a message durable.
     async fn keep(&self, message: &Message, now: Timestamp) -> (Kept, Counted) {
         let nonce = Nonce::from_random(self.time.random());
-        let event = queue::event(message, self.envelopes);
+        let event = queue::event(message, &self.conversion);
         let id = event.id.clone();
         let admittee = if message.is_malformed() {
             tracing::warn!(event.id = %id, "keep message as event {id}: no queue can have sent it, so it is not handled");

@@ -14,6 +14,7 @@ pub mod reap;
 pub mod route;
 pub mod session;
 pub mod signature;
+pub mod source;
 pub mod target;
 #[cfg(test)]
 mod testing;

@@ -82,6 +82,24 @@ pub enum Envelopes {
     Keep,
 }
 
+/// How messages become events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// Whether notifications are taken out of their envelopes.
+    pub envelopes: Envelopes,
+    /// The project that they belong to, recorded with each.
+    pub project: Option<String>,
+}
+
+impl From<Envelopes> for Conversion {
+    fn from(envelopes: Envelopes) -> Self {
+        Self {
+            envelopes,
+            project: None,
+        }
+    }
+}
+
 impl Message {
     /// Whether this is nothing that a queue can have sent.
     #[must_use]
@@ -119,7 +137,7 @@ pub fn event_id(queue: &str, id: &str) -> EventId {
 
 /// What `message` means: always one event.
 #[must_use]
-pub fn event(message: &Message, envelopes: Envelopes) -> Event {
+pub fn event(message: &Message, conversion: &Conversion) -> Event {
     Event {
         id: event_id(&message.queue, &message.id),
         kind: Kind::QueueMessage,
@@ -140,17 +158,20 @@ pub fn event(message: &Message, envelopes: Envelopes) -> Event {
         conclusion: None,
         occurred_at: message.time("SentTimestamp"),
         delivery: None,
-        content: Some(Content::Here(members(message, envelopes))),
+        content: Some(Content::Here(members(message, conversion))),
     }
 }
 
 /// The members of the envelope that come from the queue, as one JSON object, what was said last.
 ///
 /// `CloudEvents` allows no maps among them, so that a map is text that is JSON.
-fn members(message: &Message, envelopes: Envelopes) -> String {
+fn members(message: &Message, conversion: &Conversion) -> String {
     let mut members = Members::default();
     members.text("id", &message.id);
     members.text("schemaversion", SCHEMA_VERSION);
+    if let Some(project) = &conversion.project {
+        members.text("project", project);
+    }
     if let Some(handle) = &message.receipt_handle {
         members.text("receipthandle", handle);
     }
@@ -161,7 +182,7 @@ fn members(message: &Message, envelopes: Envelopes) -> String {
     if !message.system.is_empty() {
         members.text("systemattributes", &to_json(&message.system));
     }
-    let notification = match (&message.body, envelopes) {
+    let notification = match (&message.body, conversion.envelopes) {
         (Body::Text(text), Envelopes::Unwrap) => notification(text),
         (Body::Text(_) | Body::Bytes(_) | Body::Malformed(_), _) => None,
     };

@@ -44,7 +44,7 @@ fn handover() -> Handover<'static> {
 }
 
 fn text_sent(message: &Message, envelopes: Envelopes) -> String {
-    structured(&event(message, envelopes), &handover())
+    structured(&event(message, &envelopes.into()), &handover())
 }
 
 fn sent(message: &Message) -> Json {
@@ -98,7 +98,7 @@ fn the_same_content_under_two_message_ids_is_two_events() {
         id: "m2".to_owned(),
         ..message("{}")
     };
-    let [one, two] = [message("{}"), other].map(|message| event(&message, Envelopes::Keep).id);
+    let [one, two] = [message("{}"), other].map(|message| event(&message, &Envelopes::Keep.into()).id);
     assert_ne!(one, two);
     assert_eq!(one, event_id(QUEUE, "m1"), "SQSB-10: and one id is one event");
 }
@@ -177,7 +177,7 @@ fn a_message_without_attributes_has_the_time_of_its_receipt() {
         system: BTreeMap::from([("SentTimestamp".to_owned(), "soon".to_owned())]),
         ..message("{}")
     };
-    assert_eq!(event(&odd, Envelopes::Keep).occurred_at, None);
+    assert_eq!(event(&odd, &Envelopes::Keep.into()).occurred_at, None);
 }
 
 #[test]
@@ -284,7 +284,11 @@ fn a_claim_check_leaves_out_what_was_said_and_says_where_it_is() {
     let members = expected.as_object_mut().unwrap();
     members.remove("data");
     members.insert("dataref".to_owned(), "forebay:event/x".into());
-    let reference = reference(&event(&message, Envelopes::Keep), &handover(), "forebay:event/x");
+    let reference = reference(
+        &event(&message, &Envelopes::Keep.into()),
+        &handover(),
+        "forebay:event/x",
+    );
     assert_eq!(serde_json::from_str::<Json>(&reference).unwrap(), expected);
 }
 
@@ -308,10 +312,13 @@ fn a_group_is_the_subject_and_a_message_of_a_standard_queue_stands_alone() {
         system: BTreeMap::from([("MessageGroupId".to_owned(), "eu".to_owned())]),
         ..message("{}")
     };
-    assert_eq!(event(&grouped, Envelopes::Keep).subject.key(), format!("{QUEUE}#eu"));
+    assert_eq!(
+        event(&grouped, &Envelopes::Keep.into()).subject.key(),
+        format!("{QUEUE}#eu")
+    );
     assert_eq!(sent(&grouped)["subject"], "eu");
     assert_eq!(
-        event(&message("{}"), Envelopes::Keep).subject.key(),
+        event(&message("{}"), &Envelopes::Keep.into()).subject.key(),
         format!("{QUEUE}#m1")
     );
 }
