@@ -7,6 +7,7 @@ pub mod engine;
 pub mod fakes;
 pub mod fault;
 pub mod model;
+pub mod queue_soak;
 pub mod reaper;
 pub mod samples;
 pub mod scripted;

@@ -10,7 +10,7 @@ use forebay_core::drive::{Driven, Driver, SEND_TIME_MAX};
 use forebay_core::event::EventId;
 use forebay_core::ledger::{Admitted, Claimed, Limits, Reason, Refused, Settled, Status};
 use forebay_core::ports::{ErrorClass, ErrorKind, Ledger, LedgerError, Redacted, Renewed};
-use forebay_core::route::{IgnoredActors, Routes, Routing};
+use forebay_core::route::{IgnoredActors, QueueRoutes, Routes, Routing};
 use forebay_core::session::{Opened, Pointers};
 use forebay_tests::engine::{Embedded, Engine, text};
 use forebay_tests::fakes::{ManualTime, RecordingInboxes};
@@ -331,6 +331,7 @@ async fn driven_after_a_throttled_renewal(second: i64) -> (Driven, usize) {
     let (inboxes, time) = (RecordingInboxes::default(), ManualTime::at(at(second)));
     let agents = BTreeSet::from(["reviewer".to_owned()]);
     let routing = Routing {
+        queues: QueueRoutes::default(),
         routes: Routes::parse("acme/app=reviewer", &agents).unwrap(),
         ignored: IgnoredActors::parse(""),
     };

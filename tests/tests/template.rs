@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_aws::config::{
-    Config, INBOX_PREFIX, LEASED_SECONDS_MAX, REAPER_SECONDS_MAX, REAPER_VARIABLES, ReaperConfig, VARIABLES,
+    Config, INBOX_PREFIX, LEASED_SECONDS_MAX, REAPER_SECONDS_MAX, REAPER_VARIABLES, ReaperConfig, SQS_SECONDS_MAX,
+    SQS_VARIABLES, SqsConfig, VARIABLES, visibility_seconds_min,
 };
 use forebay_aws::dynamodb::{DUE_INDEX, RECENT_INDEX, WAITING_INDEX};
 use forebay_core::ledger::Limits;
@@ -19,6 +20,7 @@ const FUNCTION: &str = "AWS::Serverless::Function";
 const QUEUE: &str = "AWS::SQS::Queue";
 const WEBHOOK: &str = "WebhookFunction";
 const REAPER: &str = "ReaperFunction";
+const SQS: &str = "SqsFunction";
 
 /// Variables of a function, as the template sets them.
 fn variables(function: &Value) -> BTreeMap<String, Value> {
@@ -52,7 +54,7 @@ fn environment(template: &Template, function: &str, changed: &[(&str, &Value)]) 
 fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
     // S2-06 of names: one definition, compared.
     let template = Template::read();
-    for (name, read) in [(WEBHOOK, VARIABLES), (REAPER, REAPER_VARIABLES)] {
+    for (name, read) in [(WEBHOOK, VARIABLES), (REAPER, REAPER_VARIABLES), (SQS, SQS_VARIABLES)] {
         let given = variables(template.at(&format!("/Resources/{name}")));
         let (inboxes, others): (Vec<_>, Vec<_>) = given.keys().partition(|name| name.starts_with(INBOX_PREFIX));
         let expected: BTreeSet<&str> = read.iter().copied().collect();
@@ -68,7 +70,7 @@ fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
             "{name}"
         );
     }
-    assert_eq!(template.resources(FUNCTION).len(), 2);
+    assert_eq!(template.resources(FUNCTION).len(), 3);
 }
 
 #[test]
@@ -112,12 +114,19 @@ fn the_defaults_of_template_and_code_are_the_same() {
         format!("{config:?}"),
         format!("{:?}", ReaperConfig::read(bare).unwrap())
     );
+    let with_defaults = environment(&template, SQS, &[]);
+    let mut bare = with_defaults.clone();
+    bare.retain(|name, _| needed(name));
+    let config = SqsConfig::read(with_defaults).unwrap();
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(format!("{config:?}"), format!("{:?}", SqsConfig::read(bare).unwrap()));
 }
 
 #[test]
 fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
     check_every_border(WEBHOOK, 10, |environment| Config::read(environment).map(drop));
     check_every_border(REAPER, 11, |environment| ReaperConfig::read(environment).map(drop));
+    check_every_border(SQS, 8, |environment| SqsConfig::read(environment).map(drop));
 }
 
 /// Reads the environment of `function` with every pair of borders of the parameters that it uses: so many have a range.
@@ -166,6 +175,8 @@ fn a_lease_outlives_the_work_under_it_whatever_the_parameters_are() {
     let timeout = |name: &str| border(&format!("/Resources/{name}/Properties/Timeout"));
     assert_eq!(timeout(WEBHOOK), LEASED_SECONDS_MAX);
     assert_eq!(reaper::DRIVE_TIME_MAX.as_secs(), LEASED_SECONDS_MAX.unsigned_abs());
+    assert_eq!(sqs::ROUND_TIME_MAX.as_secs(), LEASED_SECONDS_MAX.unsigned_abs());
+    assert_eq!(timeout(SQS), SQS_SECONDS_MAX);
     // No run of the reaper meets the next one: the shortest schedule is a minute.
     assert_eq!(timeout(REAPER), REAPER_SECONDS_MAX);
     assert!(timeout(REAPER) < 60);
@@ -328,6 +339,11 @@ fn allowed(template: &Template, role: &str) -> BTreeSet<(String, String)> {
         if name != role && !attached.clone().any(|one| *one == json!({"Ref": role})) {
             continue;
         }
+        // A statement that depends on a parameter is looked at as if it were there.
+        let statement = match statement["Fn::If"].as_array() {
+            Some(either) => either[1].clone(),
+            None => statement,
+        };
         assert_eq!(statement["Effect"], "Allow", "{name}");
         for action in listed(&statement["Action"]) {
             for resource in listed(&statement["Resource"]) {
@@ -377,7 +393,62 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
     assert_eq!(allowed(&template, "ReaperRole"), expected);
     let expected = BTreeSet::from([named(("lambda:InvokeFunction", arn("ReaperFunction")))]);
     assert_eq!(allowed(&template, "ReaperScheduleRole"), expected);
-    assert_eq!(template.resources("AWS::IAM::Role").len(), 3);
+    let source = json!({"Ref": "SourceQueueArn"}).to_string();
+    let sqs = [
+        ("logs:CreateLogStream", arn("SqsLogs")),
+        ("logs:PutLogEvents", arn("SqsLogs")),
+        ("dynamodb:PutItem", arn("LedgerTable")),
+        ("dynamodb:UpdateItem", arn("LedgerTable")),
+        ("dynamodb:GetItem", arn("LedgerTable")),
+        ("sqs:SendMessage", arn("InboxDispatcher")),
+        ("sqs:SendMessage", arn("InboxNotice")),
+        ("sqs:SendMessage", inbox("builder")),
+        ("sqs:SendMessage", inbox("reviewer")),
+        ("sqs:ReceiveMessage", source.clone()),
+        ("sqs:DeleteMessage", source.clone()),
+        ("sqs:GetQueueAttributes", source.clone()),
+        ("sqs:ChangeMessageVisibility", source.clone()),
+        ("sqs:GetQueueUrl", source),
+    ];
+    assert_eq!(allowed(&template, "SqsRole"), sqs.into_iter().map(named).collect());
+    assert_eq!(template.resources("AWS::IAM::Role").len(), 4);
+}
+
+#[test]
+fn a_queue_is_mapped_where_one_is_given_and_each_message_fails_alone() {
+    let template = Template::read();
+    let [(_, mapping)] = template.resources("AWS::Lambda::EventSourceMapping")[..] else {
+        panic!("one mapping")
+    };
+    assert_eq!(mapping["Condition"], "HasSourceQueue");
+    assert_eq!(template.at("/Parameters/SourceQueueArn/Default"), "");
+    let properties = &mapping["Properties"];
+    assert_eq!(properties["FunctionResponseTypes"], json!(["ReportBatchItemFailures"]));
+    assert_eq!(properties["EventSourceArn"], json!({"Ref": "SourceQueueArn"}));
+    assert_eq!(properties["BatchSize"], json!({"Ref": "QueueBatchSize"}));
+    assert_eq!(
+        properties["MaximumBatchingWindowInSeconds"],
+        json!({"Ref": "QueueWindowSeconds"})
+    );
+    assert_eq!(
+        properties["ScalingConfig"]["MaximumConcurrency"],
+        json!({"Ref": "QueueMaximumConcurrency"})
+    );
+}
+
+#[test]
+fn a_source_queue_stays_invisible_for_six_timeouts_and_the_window() {
+    // SQSB-13
+    assert_eq!(visibility_seconds_min(5), 185);
+    let template = Template::read();
+    let description = text_of(template.at("/Parameters/SourceQueueArn/Description"));
+    assert!(
+        description.contains(&format!("{} seconds", visibility_seconds_min(0))),
+        "{description}"
+    );
+    assert!(forebay::trial::SOURCE_VISIBILITY_SECONDS >= visibility_seconds_min(0));
+    // BRKR-02: three receives bridge twenty minutes of something sick.
+    assert!(forebay::trial::SOURCE_RECEIVES_MAX >= 3);
 }
 
 #[test]

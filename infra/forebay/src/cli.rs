@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::demo::DemoArgs;
+use crate::enqueue::EnqueueArgs;
 use crate::inbox::InboxArgs;
 use crate::listing::ListingArgs;
 use crate::local::StackArgs;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Sign(SignArgs),
     /// Post a recorded input, or any file, to a webhook as GitHub would
     Send(SendArgs),
+    /// Put a message into the queue whose messages the local stack takes
+    Enqueue(EnqueueArgs),
     /// Open, close and list the sessions of agents
     #[command(subcommand)]
     Session(SessionCommand),

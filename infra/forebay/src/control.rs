@@ -61,6 +61,18 @@ impl Control {
         parsed(action, checked(action, reply)?)
     }
 
+    /// Calls an SQS action.
+    pub(crate) async fn sqs(&self, action: &str, input: &Value) -> Result<Value, Error> {
+        let target = format!("AmazonSQS.{action}");
+        let headers = [
+            ("content-type", "application/x-amz-json-1.0"),
+            ("x-amz-target", target.as_str()),
+        ];
+        let body = input.to_string();
+        let reply = self.call("sqs", "POST", "/", &headers, body.as_bytes()).await?;
+        parsed(action, checked(action, reply)?)
+    }
+
     /// Reads the log lines in a log group, oldest first, at most so many as the service gives at once.
     pub(crate) async fn log_lines(&self, group: &str) -> Result<Vec<String>, Error> {
         const ACTION: &str = "FilterLogEvents";
@@ -82,11 +94,12 @@ impl Control {
         parsed(path, checked(path, reply)?)
     }
 
-    /// Invokes the function called `name` with an empty event, waits for its end, and gives the answer as it came: a function
-    /// that failed is an answer of status 200 too.
-    pub(crate) async fn invoke(&self, name: &str) -> Result<Reply, Error> {
+    /// Invokes the function called `name` with `event`, waits for its end, and gives the answer as it came: a function that
+    /// failed is an answer of status 200 too.
+    pub(crate) async fn invoke(&self, name: &str, event: &Value) -> Result<Reply, Error> {
         let path = format!("/2015-03-31/functions/{name}/invocations");
-        self.call("lambda", "POST", &path, &[], b"{}").await
+        self.call("lambda", "POST", &path, &[], event.to_string().as_bytes())
+            .await
     }
 
     /// Makes an S3 bucket, or writes an object where `path` names one.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forebay_aws::config::visibility_seconds_min;
 use serde_json::{Value, json};
 
 use crate::bootstrap;
@@ -29,10 +30,21 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("IgnoredActors", "acme-builder[bot]"),
     // The owner of one of the recorded issues.
     ("Routes", "acme/app#41=reviewer"),
+    ("QueueRoutes", "orders=builder"),
     // Recorded inputs never become too old to be driven.
     ("RetentionDays", "3650"),
     ("DeletionProtection", "false"),
 ];
+
+/// The queue whose messages the local stack takes, and its dead letters, as a user would have them.
+pub(crate) const SOURCE_QUEUE: &str = "orders";
+const SOURCE_DEAD_LETTERS: &str = "orders-dead";
+/// Its visibility timeout, in seconds.
+pub const SOURCE_VISIBILITY_SECONDS: i64 = visibility_seconds_min(0);
+/// How often a message is received before it moves to the dead letters.
+pub const SOURCE_RECEIVES_MAX: u32 = 3;
+/// The account of the local stack.
+const ACCOUNT: &str = "000000000000";
 
 /// The processor of this machine in Lambda's words: the functions run here.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
@@ -53,6 +65,7 @@ pub(crate) async fn deploy(
     upload(control, binaries).await?;
     let template = read_template(workspace)?;
     let template = template::with_code(&template, &|binary| format!("s3://{BUCKET}/{binary}.zip"))?;
+    let source_queue_url = make_source_queue(control).await?;
     create(control, &template, purpose).await?;
     let functions = functions(control).await?;
     let webhook_url = webhook_url(control, endpoint, &functions).await?;
@@ -61,6 +74,7 @@ pub(crate) async fn deploy(
         endpoint: endpoint.to_owned(),
         region: REGION.to_owned(),
         webhook_url,
+        source_queue_url,
         functions,
     };
     seed_secret(control, &stack).await?;
@@ -87,6 +101,35 @@ async fn upload(control: &Control, binaries: &BTreeMap<String, PathBuf>) -> Resu
     Ok(())
 }
 
+/// ARN of a queue of the local stack.
+pub(crate) fn queue_arn(name: &str) -> String {
+    format!("arn:aws:sqs:{REGION}:{ACCOUNT}:{name}")
+}
+
+/// Makes the queue whose messages the stack takes: it is the user's, and so no part of the template.
+async fn make_source_queue(control: &Control) -> Result<String, Error> {
+    control
+        .sqs("CreateQueue", &json!({ "QueueName": SOURCE_DEAD_LETTERS }))
+        .await?;
+    let redrive = json!({
+        "deadLetterTargetArn": queue_arn(SOURCE_DEAD_LETTERS),
+        "maxReceiveCount": SOURCE_RECEIVES_MAX,
+    });
+    let attributes = json!({
+        "VisibilityTimeout": SOURCE_VISIBILITY_SECONDS.to_string(),
+        "RedrivePolicy": redrive.to_string(),
+    });
+    let queue = json!({ "QueueName": SOURCE_QUEUE, "Attributes": attributes });
+    let answer = control.sqs("CreateQueue", &queue).await?;
+    let url = answer["QueueUrl"].as_str().map(str::to_owned);
+    url.ok_or_else(|| {
+        Error::new(
+            format!("make the queue {SOURCE_QUEUE}: no URL in the answer"),
+            FAILED_REMEDY,
+        )
+    })
+}
+
 /// Makes the stack by a change set: transforms are only allowed there.
 async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(), Error> {
     let named = [("StackName", STACK_NAME), ("ChangeSetName", CHANGE_SET)];
@@ -96,9 +139,11 @@ async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(
     set("TemplateBody".to_owned(), template);
     set("Capabilities.member.1".to_owned(), "CAPABILITY_IAM");
     set("Capabilities.member.2".to_owned(), "CAPABILITY_AUTO_EXPAND");
+    let source = queue_arn(SOURCE_QUEUE);
     let here = [
         ("Architecture", ARCHITECTURE),
         ("ApplicationLogLevel", purpose.log_level()),
+        ("SourceQueueArn", source.as_str()),
     ];
     let of_all = PARAMETERS.iter().chain(&here).chain(purpose.parameters());
     // By name: what the purpose says comes last, and counts.

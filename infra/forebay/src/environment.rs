@@ -106,6 +106,7 @@ mod tests {
                 endpoint: "http://127.0.0.1:1".to_owned(),
                 region: "us-east-1".to_owned(),
                 webhook_url: String::new(),
+                source_queue_url: String::new(),
                 functions: BTreeMap::from([(
                     WEBHOOK_FUNCTION.to_owned(),
                     Function {

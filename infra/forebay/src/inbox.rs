@@ -21,6 +21,8 @@ const RECEIVED_MAX: i32 = 10;
 const DRAIN_ROUNDS_MAX: usize = 50;
 /// How long a message that is being taken out stays hidden from others.
 const TAKING_SECONDS: i32 = 30;
+/// What the messages of queues are called in an envelope.
+const QUEUE_MESSAGE: &str = "com.amazonaws.sqs.message";
 const QUEUE_REMEDY: &str = "check that the stack runs and can be reached, and what the credentials allow";
 
 /// Which inbox to look into.
@@ -85,6 +87,14 @@ impl fmt::Display for Received {
                 let text = event.data.text.trim().replace('\n', "\n  ");
                 let (id, token) = (event.id, event.data.token);
                 write!(f, "{text}\n  {sent_at}token {token} · received {receives}× · {id}")
+            }
+            None if self.message["type"] == QUEUE_MESSAGE => {
+                let part = |name: &str| self.message[name].as_str().unwrap_or_default();
+                let said = self.message.get("data").or_else(|| self.message.get("data_base64"));
+                let said = said.map(ToString::to_string).unwrap_or_default();
+                writeln!(f, "queue message from {}: {said}", part("source"))?;
+                let token = &self.message["token"];
+                write!(f, "  {sent_at}token {token} · received {receives}× · {}", part("event"))
             }
             None => write!(
                 f,

@@ -17,6 +17,7 @@ mod delivery;
 mod demo;
 mod deploy;
 mod emulator;
+mod enqueue;
 mod env_file;
 mod environment;
 mod error;
@@ -74,6 +75,7 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Env => environment::run(output)?,
         Command::Sign(args) => sign::run(&args, output)?,
         Command::Send(args) => send::run(&args, output).await?,
+        Command::Enqueue(args) => enqueue::run(&args, output).await?,
         Command::Session(command) => session::run(&command, output).await?,
         Command::Inbox(args) => inbox::run(&args, output).await?,
         Command::Deliveries(args) => listing::deliveries(&args, output).await?,

@@ -190,6 +190,7 @@ impl fmt::Display for Up<'_> {
         for (name, url) in stack.inboxes().unwrap_or_default() {
             writeln!(f, "  inbox         {name:<11} {url}")?;
         }
+        writeln!(f, "  source queue  {}", stack.source_queue_url)?;
         writeln!(f, "  described in  {}", described_in.display())?;
         writeln!(f, "  log           {}", log.display())?;
         writeln!(f, "\nIn another terminal, in this checkout:\n")?;
@@ -199,6 +200,7 @@ impl fmt::Display for Up<'_> {
         )?;
         writeln!(f, "  forebay send review_comment")?;
         writeln!(f, "  forebay inbox builder")?;
+        writeln!(f, "  forebay enqueue '{{\"order\": 7}}'")?;
         writeln!(f, "\nHot reload of the webhook against this table and these queues:\n")?;
         writeln!(f, "  forebay env > target/forebay/watch.env")?;
         writeln!(

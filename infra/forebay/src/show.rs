@@ -88,6 +88,12 @@ pub(crate) async fn run(args: &ShowArgs, output: Output) -> Result<(), Error> {
     let named = Named::parse(&args.id, args.hook.as_deref()).ok_or_else(nothing)?;
     let connected = Connected::find(&args.stack).await?;
     if args.body {
+        if let Named::Event(id) = &named
+            && let Some(content) = answered(connected.ledger.content(id).await)?
+        {
+            // What a queue said is kept with its event.
+            return output.bytes(content.as_bytes());
+        }
         let key = delivery_of(&connected, named).await?.ok_or_else(nothing)?;
         let body = answered(connected.ledger.body(&key).await)?.ok_or_else(nothing)?;
         return output.bytes(&body);

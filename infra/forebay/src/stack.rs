@@ -14,6 +14,8 @@ pub(crate) const INTAKE_PATH: &str = "/api/intake/github";
 pub(crate) const WEBHOOK_FUNCTION: &str = "WebhookFunction";
 /// Logical id of the reaper function there.
 pub(crate) const REAPER_FUNCTION: &str = "ReaperFunction";
+/// Logical id of the function behind queues there.
+pub(crate) const SQS_FUNCTION: &str = "SqsFunction";
 /// What the name of an inbox follows in a function's environment.
 pub(crate) const INBOX_PREFIX: &str = "INBOX_";
 
@@ -83,6 +85,8 @@ pub(crate) struct Stack {
     pub(crate) region: String,
     /// Payload URL of the webhook.
     pub(crate) webhook_url: String,
+    /// URL of the queue whose messages the stack takes.
+    pub(crate) source_queue_url: String,
     /// Functions by logical id.
     pub(crate) functions: BTreeMap<String, Function>,
 }
@@ -112,7 +116,7 @@ impl Stack {
         self.function(REAPER_FUNCTION)
     }
 
-    fn function(&self, id: &str) -> Result<&Function, Error> {
+    pub(crate) fn function(&self, id: &str) -> Result<&Function, Error> {
         self.functions.get(id).ok_or_else(|| {
             Error::new(
                 format!("find {id} in the deployed stack"),

@@ -14,10 +14,11 @@ use crate::local::{StackArgs, with_stack};
 use crate::manifest::Signature;
 use crate::output::{Format, Output};
 use crate::secret::WebhookSecret;
-use crate::stack::{Purpose, Stack};
+use crate::stack::{Purpose, SQS_FUNCTION, Stack};
 use crate::wait::Interrupts;
 use crate::workspace::Workspace;
 
+pub use crate::deploy::{SOURCE_RECEIVES_MAX, SOURCE_VISIBILITY_SECONDS};
 pub use crate::error::Error;
 pub use crate::wait::{Ended, INTERRUPTED};
 
@@ -121,6 +122,32 @@ impl Trial {
         Ok(inboxes.map(|(name, url)| (name.to_owned(), url.to_owned())).collect())
     }
 
+    /// URL of the queue whose messages the stack takes.
+    #[must_use]
+    pub fn source_queue(&self) -> &str {
+        &self.stack.source_queue_url
+    }
+
+    /// ARN of the queue whose messages the stack takes.
+    #[must_use]
+    pub fn source_queue_arn(&self) -> String {
+        crate::deploy::queue_arn(crate::deploy::SOURCE_QUEUE)
+    }
+
+    /// URL of that queue's dead letters.
+    #[must_use]
+    pub fn source_dead_letters(&self) -> String {
+        format!("{}-dead", self.stack.source_queue_url)
+    }
+
+    /// Name of the function behind queues.
+    ///
+    /// # Errors
+    /// Where the template has none.
+    pub fn sqs_function(&self) -> Result<&str, Error> {
+        Ok(&self.stack.function(SQS_FUNCTION)?.name)
+    }
+
     /// Name of the reaper.
     ///
     /// # Errors
@@ -152,7 +179,10 @@ impl Trial {
     /// # Errors
     /// Where the emulator gave no answer, or one that is none.
     pub async fn reap(&self) -> Result<Reaping, Error> {
-        let reply = self.control.invoke(self.reaper()?).await?;
+        let reply = self
+            .control
+            .invoke(self.reaper()?, &Value::Object(serde_json::Map::new()))
+            .await?;
         if reply.status == TOO_MANY {
             return Ok(Reaping::Busy);
         }
@@ -166,6 +196,15 @@ impl Trial {
         let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
         let died = !answer.is_object() || answer.get("errorType").is_some();
         Ok(if died { Reaping::Died } else { Reaping::Answered(answer) })
+    }
+
+    /// Hands a batch over to the function behind queues, as Lambda would, and gives its answer.
+    ///
+    /// # Errors
+    /// Where the emulator gave no answer.
+    pub async fn take(&self, batch: &Value) -> Result<Value, Error> {
+        let reply = self.control.invoke(self.sqs_function()?, batch).await?;
+        Ok(serde_json::from_slice(&reply.body).unwrap_or_default())
     }
 
     /// Says on standard error what is going on.

@@ -87,6 +87,13 @@ pub const REAPER_SECONDS_MAX: i64 = 50;
 /// batching window
 /// (<https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>).
 pub const SQS_SECONDS_MAX: i64 = 30;
+/// Shortest visibility timeout of a queue whose mapping waits for `window_seconds`, in seconds: a message must not come again
+/// while it is worked on, nor while Lambda tries again because it was throttled. From the page above.
+#[must_use]
+pub const fn visibility_seconds_min(window_seconds: i64) -> i64 {
+    SQS_SECONDS_MAX.saturating_mul(6).saturating_add(window_seconds)
+}
+
 /// Shortest retention where queues are sources, in days: a queue keeps a message for up to 14
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>), and what happened
 /// longer ago than the retention less 2 is stale.
