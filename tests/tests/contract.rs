@@ -88,6 +88,7 @@ every_engine_promises!(
     listings_are_newest_first_within_their_times_and_their_limit,
     a_listing_crosses_the_border_of_days,
     a_listing_that_ends_before_it_begins_is_empty,
+    a_listing_shows_what_its_call_is_named_after,
     pointers_are_read_together_and_asking_twice_is_asking_once,
     learning_a_pull_request_adds_to_what_is_known,
     a_pull_request_of_an_owned_branch_is_pointed_to_its_owner_unless_another_lives,
@@ -471,6 +472,8 @@ async fn an_unknown_event_is_missing_and_not_an_error(engine: impl Engine) {
     let key = DeliveryKey::parse("42/404").unwrap();
     assert_eq!(ledger.delivery(&key).await.unwrap(), None);
     assert_eq!(ledger.body(&key).await.unwrap(), None);
+    let redacted = ledger.redact(&lease(), &key, at(1)).await.unwrap();
+    assert_eq!(redacted, Redacted::Lost(Refused::Missing));
     assert_eq!(engine.counts().await, (0, 0), "asking leaves nothing behind");
 }
 
@@ -1181,6 +1184,23 @@ async fn a_listing_that_ends_before_it_begins_is_empty(engine: impl Engine) {
     admit_pair(&*ledger, "a", at(10)).await;
     let [events, deliveries] = listed(&*ledger, at(20), at(0), 10).await;
     assert!(events.is_empty() && deliveries.is_empty());
+}
+
+async fn a_listing_shows_what_its_call_is_named_after(engine: impl Engine) {
+    let ledger = engine.ledger();
+    admit_pair(&*ledger, "a", at(10)).await;
+    for what in [Listed::Events, Listed::Deliveries] {
+        let listing = Listing {
+            what,
+            since: at(0),
+            until: at(60),
+            limit: 10,
+        };
+        let events = ledger.events(&listing).await.unwrap();
+        let deliveries = ledger.deliveries(&listing).await.unwrap();
+        assert_eq!((events.len(), deliveries.len()), (1, 1), "{what:?}");
+        assert_eq!(deliveries[0].delivery.outcome, Outcome::Ignored(Ignored::Ping));
+    }
 }
 
 // --- pointers and sessions -----------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::delivery::{Delivery, Ignored, Outcome};
 use forebay_core::drive::{Driven, Driver, SEND_TIME_MAX};
 use forebay_core::event::EventId;
-use forebay_core::ledger::{Admitted, Claimed, Limits, Reason, Refused, Settled, Status};
-use forebay_core::ports::{ErrorClass, ErrorKind, Ledger, LedgerError, Redacted, Renewed};
+use forebay_core::ledger::{Admitted, Claimed, Lease, Limits, Nonce, Raise, Reason, Refused, Settled, Status, Token};
+use forebay_core::ports::{ErrorClass, ErrorKind, Ledger, LedgerError, Raised, Redacted, Renewed};
 use forebay_core::route::{IgnoredActors, QueueRoutes, Routes, Routing};
 use forebay_core::session::{Opened, Pointers};
 use forebay_tests::engine::{Embedded, Engine, text};
@@ -114,6 +114,89 @@ async fn a_renewal_whose_answer_was_lost_is_kept() {
     assert_eq!((renewed, lease.until()), (Renewed::Kept, at(50)));
 }
 
+/// A raise at 40 by nonce 2 of what was found due at 35.
+fn raise(failures_max: u32) -> Raise {
+    Raise {
+        now: at(40),
+        seen: at(35),
+        nonce: Nonce::from_random(2),
+        wait_min: secs(15),
+        wait_max: secs(3_600),
+        failures_max,
+        expires_at: at(40) + RETENTION,
+    }
+}
+
+#[tokio::test]
+async fn a_raise_whose_answer_was_lost_says_what_it_did_and_counts_once() {
+    // DDBC-03: whoever is told that it was overtaken does not count the row that it has ended.
+    for (failures_max, expected) in [(3, Raised::Later), (2, Raised::Ended)] {
+        let engine = Embedded::start().await;
+        drop(admit_event(&*engine.ledger(), "e", 1).await);
+        // The look at the row, then the write.
+        let faults = Faults::on_the_way().at(1, Fault::AnswerLost);
+        let ledger = ledger_behind(&engine, &faults);
+        let raised = ledger.raise(&EventId::new("e"), raise(failures_max)).await.unwrap();
+        assert_eq!(raised, expected);
+        assert_eq!(faults.operations(), ["GetItem", "UpdateItem", "UpdateItem"]);
+        let state = ledger.event(&EventId::new("e")).await.unwrap().unwrap().state;
+        assert_eq!(
+            (state.status.is_terminal(), state.failures),
+            (expected == Raised::Ended, 2)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raise_that_is_overtaken_says_by_what_and_one_without_an_answer_says_nothing() {
+    // Invariant 4, DDBC-04, DDBC-06
+    let [_, row] = rows_of(&accepted("42/a1", "e"), 1).await;
+    let changed = |changes: &[(&str, Value)]| {
+        let mut row = row.clone();
+        for (name, value) in changes {
+            row[*name] = value.clone();
+        }
+        Some(row)
+    };
+    let number = |number: i64| json!({"N": number.to_string()});
+    let claimed_by = |nonce: i64| {
+        changed(&[
+            ("token", number(2)),
+            ("nonce", number(nonce)),
+            ("lease_until", number(at(70).as_millisecond())),
+            ("due_at", number(at(75).as_millisecond())),
+        ])
+    };
+    let current = Token::from_number(2);
+    for (now, refused) in [
+        (None, Refused::Missing),
+        (claimed_by(9), Refused::NotDue { due_at: at(75) }),
+        (claimed_by(2), Refused::Stale { current }),
+        (
+            changed(&[("status", json!({"S": "processed"}))]),
+            Refused::Terminal(Status::Processed),
+        ),
+        (changed(&[("v", number(2))]), Refused::Newer(2)),
+    ] {
+        let faults = Faults::alone()
+            .at(0, Fault::Answer(200, json!({"Item": row})))
+            .at(1, Fault::condition_failed(now));
+        let answer = ledger_of(&faults).raise(&EventId::new("e"), raise(8)).await.unwrap();
+        assert_eq!((answer, faults.calls().len()), (Raised::Lost(refused), 2));
+    }
+    let faults = Faults::alone()
+        .at(0, Fault::Answer(200, json!({"Item": row})))
+        .always(Fault::refused("ThrottlingException"));
+    let error = ledger_of(&faults)
+        .raise(&EventId::new("e"), raise(8))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (error.class, faults.calls().len()),
+        (ErrorClass::Throttled, 1 + ATTEMPTS_MAX)
+    );
+}
+
 #[tokio::test]
 async fn an_admission_whose_answer_was_lost_is_created_with_its_right() {
     // DDBC-01: by the SDK's repeat with the same token, and by ours, which is a new transaction.
@@ -175,6 +258,12 @@ async fn a_real_loser_behind_a_lost_answer_stays_a_loser() {
 
 // --- throttles and failures are no verdicts --------------------------------------------------------------------------------
 
+/// The lease of whoever admitted event `e` at 0 by nonce 1.
+fn first_lease() -> Lease {
+    let state = claimed(event("e"), 1, at(0)).state;
+    Lease::proven_by(&EventId::new("e"), &state, Nonce::from_random(1)).unwrap()
+}
+
 /// What every kind of write says when each of its requests is refused with `fault`, and how many requests that took.
 async fn failures(fault: &Fault) -> Vec<(&'static str, LedgerError, usize)> {
     let mut failures = Vec::new();
@@ -182,16 +271,7 @@ async fn failures(fault: &Fault) -> Vec<(&'static str, LedgerError, usize)> {
         failures.push((name, error.expect("no verdict without an answer"), faults.calls().len()));
     };
     let faults = || Faults::alone().always(fault.clone());
-    let lease = || {
-        copy_of(
-            &forebay_core::ledger::Lease::proven_by(
-                &EventId::new("e"),
-                &claimed(event("e"), 1, at(0)).state,
-                forebay_core::ledger::Nonce::from_random(1),
-            )
-            .unwrap(),
-        )
-    };
+    let lease = first_lease;
     let wire = faults();
     note(
         "admit",
@@ -510,6 +590,55 @@ async fn the_worst_of_mixed_reasons_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cancelled_redaction_is_judged_by_the_reason_of_each_entry() {
+    // S2-18, DDBC-07, DDBC-09, invariant 4: the event's comes first; who lost it learns nothing of the delivery.
+    let (failed, conflict) = ("ConditionalCheckFailed", ("TransactionConflict", None));
+    let [delivery_row, event_row] = rows_of(&accepted("42/a1", "e"), 1).await;
+    let event_with = |name: &str, number: &str| {
+        let mut row = event_row.clone();
+        row[name] = json!({"N": number});
+        (failed, Some(row))
+    };
+    let none = ("None", None);
+    let not_its_own = (failed, Some(delivery_row));
+    let redact = async |reasons: &[(&str, Option<Value>)]| {
+        let faults = Faults::alone().always(Fault::cancelled(reasons));
+        let key = accepted("42/a1", "e").key;
+        let redacted = ledger_of(&faults).redact(&first_lease(), &key, at(1)).await;
+        assert_eq!(faults.operations(), ["TransactWriteItems"], "{reasons:?}");
+        redacted.map_err(|error| error.class)
+    };
+    let stale = Refused::Stale { current: Token::FIRST };
+    for (reasons, expected) in [
+        ([(failed, None), none.clone()], Ok(Redacted::Lost(Refused::Missing))),
+        (
+            [(failed, None), not_its_own.clone()],
+            Ok(Redacted::Lost(Refused::Missing)),
+        ),
+        ([event_with("nonce", "9"), none.clone()], Ok(Redacted::Lost(stale))),
+        (
+            [event_with("nonce", "9"), not_its_own.clone()],
+            Ok(Redacted::Lost(stale)),
+        ),
+        (
+            [event_with("v", "2"), none.clone()],
+            Ok(Redacted::Lost(Refused::Newer(2))),
+        ),
+        ([none.clone(), not_its_own.clone()], Ok(Redacted::NotItsOwn)),
+        // Nothing is known of the event, or nothing of either.
+        ([conflict.clone(), not_its_own], Err(ErrorClass::Conflict)),
+        ([conflict, none.clone()], Err(ErrorClass::Conflict)),
+        ([none.clone(), ("ThrottlingError", None)], Err(ErrorClass::Throttled)),
+        ([none.clone(), none.clone()], Err(ErrorClass::Conflict)),
+        // The row is as the owner knows it: then the condition is wrong, and that is said.
+        ([(failed, Some(event_row.clone())), none], Err(ErrorClass::Invalid)),
+    ] {
+        assert_eq!(redact(&reasons).await, expected, "{reasons:?}");
+    }
+    assert_eq!(redact(&[]).await, Err(ErrorClass::ServerFault));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_admission_under_conflict_is_tried_again_within_its_bound() {
     let conflict = Fault::cancelled(&[("TransactionConflict", None), ("None", None)]);
     for conflicts in [1, ADMISSIONS_MAX - 1] {
@@ -704,12 +833,8 @@ async fn a_redaction_that_fails_changes_nothing_and_one_that_fails_halfway_is_co
     assert_eq!((kept.redacted_at, kept.delivery), (Some(at(1)), delivery));
 }
 
-#[tokio::test]
-async fn a_body_that_lost_a_chunk_is_an_error_and_never_a_shorter_body() {
-    let engine = Embedded::start().await;
-    let body = large();
-    let delivery = with_body(accepted("42/a1", "e"), &body);
-    engine.ledger().admit(&admission(&delivery, &body, 1)).await.unwrap();
+/// Removes the second of a body's chunks.
+async fn lose_a_chunk(engine: &Embedded) {
     let rows = engine.rows().await;
     let chunk = rows
         .iter()
@@ -722,8 +847,41 @@ async fn a_body_that_lost_a_chunk_is_an_error_and_never_a_shorter_body() {
         .send()
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_lost_a_chunk_is_an_error_and_never_a_shorter_body() {
+    let engine = Embedded::start().await;
+    let body = large();
+    let delivery = with_body(accepted("42/a1", "e"), &body);
+    engine.ledger().admit(&admission(&delivery, &body, 1)).await.unwrap();
+    lose_a_chunk(&engine).await;
     let error = engine.ledger().body(&delivery.key).await.unwrap_err();
     assert_eq!(error.class, ErrorClass::Unreadable);
+}
+
+#[tokio::test]
+async fn a_body_that_lost_a_chunk_is_redacted_like_any_other_and_the_chunk_does_not_come_back() {
+    // S2-18
+    let engine = Embedded::start().await;
+    let body = large();
+    let delivery = with_body(accepted("42/a1", "e"), &body);
+    let admitted = engine.ledger().admit(&admission(&delivery, &body, 1)).await.unwrap();
+    assert!(matches!(admitted, Admitted::Created { lease: Some(_) }), "{admitted:?}");
+    lose_a_chunk(&engine).await;
+    let redacted = engine
+        .ledger()
+        .redact(&first_lease(), &delivery.key, at(1))
+        .await
+        .unwrap();
+    assert_eq!(redacted, Redacted::Done);
+    let rows = engine.rows().await;
+    let chunks: Vec<_> = rows
+        .iter()
+        .filter(|row| text(row, "pk").is_some_and(|pk| pk.starts_with("body#")))
+        .collect();
+    assert_eq!(chunks.len(), 2, "{chunks:?}");
+    assert!(chunks.iter().all(|row| !row.contains_key("bytes")), "{chunks:?}");
 }
 
 // --- what errors say -----------------------------------------------------------------------------------------------------------

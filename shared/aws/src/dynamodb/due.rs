@@ -1,6 +1,6 @@
 //! What is due, and rows that nobody can read.
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use forebay_core::event::EventId;
 use forebay_core::ledger::{Raise, Refused, State, Step, Verdict, transition};
 use forebay_core::ports::{Due, DueMark, DuePage, DueQuery, LedgerError, Raised};
@@ -74,16 +74,36 @@ impl DynamoLedger {
             .condition_expression(write.condition)
             .set_expression_attribute_names(Some(write.names))
             .set_expression_attribute_values(Some(write.values))
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .send()
             .await;
         match sent {
             Ok(_) => Ok(Raised::of(raised.status)),
-            Err(error) if failed_condition(&error).is_some() => {
-                Ok(Raised::Lost(Refused::Stale { current: state.token }))
-            }
-            Err(error) => Err(ledger_error(ATTEMPTED, event, &error)),
+            Err(error) => match failed_condition(&error) {
+                None => Err(ledger_error(ATTEMPTED, event, &error)),
+                Some(None) => Ok(Raised::Lost(Refused::Missing)),
+                Some(Some(item)) => {
+                    overtaken(item, raise).map_err(|unreadable| unreadable_row(ATTEMPTED, event, unreadable))
+                }
+            },
         }
     }
+}
+
+/// What became of a row that changed between the look at it and the write: by somebody else, or by this very write, whose
+/// answer was lost.
+fn overtaken(item: &Item, raise: Raise) -> Result<Raised, Unreadable> {
+    let state = match items::read_leniently(item) {
+        Ok(state) => state,
+        Err(Unreadable::Newer(format)) => return Ok(Raised::Lost(Refused::Newer(format))),
+        Err(unreadable @ Unreadable::Attribute(_)) => return Err(unreadable),
+    };
+    Ok(match transition(Some(&state), &Step::Raise(raise)) {
+        Verdict::Already => Raised::of(state.status),
+        Verdict::Refused(refused) => Raised::Lost(refused),
+        // The asker's own claim arrived in between. The row is due again when that lease is over.
+        Verdict::Applied(_) => Raised::Lost(Refused::Stale { current: state.token }),
+    })
 }
 
 /// The place that an index entry stands at.

@@ -357,6 +357,7 @@ fn nothing_that_is_printed_shows_material_signature_or_payload() {
 #[test]
 fn what_is_printed_says_which_secret_and_how_many_bytes() {
     let secrets = parse(&json!([{"secret": A, "id": "team-a"}]));
+    assert!(!secrets.is_empty());
     let secret = secrets.signer().unwrap();
     assert_eq!(format!("{secret:?}"), "Secret(team-a, …)");
     let verified = secrets.verify(&[A_SIGNED], BODY).unwrap();
