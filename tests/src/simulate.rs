@@ -1,10 +1,10 @@
-//! A simulation of everything at once, from one seed: the real webhook, drives and ledger rules in a troubled world.
+//! A simulation of everything at once, from one seed: the real webhook, reaper and ledger rules in a troubled world.
 //!
 //! Several workers, each with a clock of its own, share the ledger in memory; every call may be late, lost or unanswered.
 //!
 //! One step lets one call of one worker through, on its way there or back, or kills a worker where it stands: its future is
-//! dropped. Which, and how much time passes between, is drawn from the seed; nothing else is random, so that the same seed
-//! is the same story. After a while the trouble ends: GitHub delivers again what it got no 2xx for, and the sweep runs
+//! dropped, and the tasks that it has spawned with it. Which, and how much time passes between, is drawn from the seed; nothing else is random, so that the same seed
+//! is the same story. After a while the trouble ends: GitHub delivers again what it got no 2xx for, and the reaper runs
 //! until nothing is due. What must hold is checked after every step, and at the end that nothing was lost.
 //!
 //! In three of four stories all clocks are within the skew, and a send ends in its time; then nothing at all is sent after
@@ -17,17 +17,18 @@ mod story;
 mod workers;
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Poll;
 
-use forebay_aws::config::Config;
+use forebay_aws::config::{Config, ReaperConfig};
 use forebay_core::event::EventId;
 use forebay_core::ledger::{Reason, Sent, Status};
 use forebay_core::ports::{ErrorClass, Ledger as _};
 use forebay_core::session::OwnerKey;
 use jiff::{SignedDuration, Timestamp};
+use tokio::runtime::Runtime;
 
 use crate::chance::Chance;
 use crate::webhook::{environment, noon};
@@ -35,8 +36,11 @@ use ports::{Passage, Ports, World, at_once};
 use story::{Fate, PULLS, Telling};
 use workers::{Done, Role};
 
+/// How often a worker is polled in one step. A drive ends, the reaper hears of it and spawns the next one, and that comes to
+/// its first gate: three times, and once more.
+const TURNS: usize = 4;
 /// Steps of trouble in one story.
-const TROUBLE_STEPS: usize = 700;
+const TROUBLE_STEPS: usize = 1_200;
 /// Most steps of one story: what is not quiet then never will be.
 const STEPS_MAX: usize = 60_000;
 
@@ -83,14 +87,14 @@ pub fn run(seed: u64) -> Run {
 /// Where the simulation itself is broken.
 #[must_use]
 pub fn run_with(seed: u64, mutation: Mutation) -> Run {
-    // The webhook bounds its work by tokio's timers. They need a runtime to be made in; since nobody turns it, none ever
-    // fires: running out of time is a crash here, at a step that the seed draws.
+    // The functions bound their work by tokio's timers, and the reaper spawns a task for each drive. The runtime is turned at
+    // each step, for as long as it takes until every task waits at a gate again. The timers go by real seconds, and a story
+    // takes a tenth of one: none ever fires. Running out of time is a crash here, at a step that the seed draws.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .expect("a runtime without input or output");
-    let _entered = runtime.enter();
-    let mut play = Play::new(seed, mutation);
+    let mut play = Play::new(seed, mutation, runtime);
     play.trouble();
     play.calm_down();
     play.check_the_end();
@@ -114,8 +118,10 @@ struct Worker {
 }
 
 struct Play {
+    runtime: Runtime,
     chance: Chance,
     config: Arc<Config>,
+    reaper: Arc<ReaperConfig>,
     world: Arc<World>,
     workers: Vec<Worker>,
     tellings: Vec<Telling>,
@@ -124,11 +130,15 @@ struct Play {
 }
 
 impl Play {
-    fn new(seed: u64, mutation: Mutation) -> Self {
+    fn new(seed: u64, mutation: Mutation, runtime: Runtime) -> Self {
         let mut chance = Chance::new(seed);
         let mut environment = environment();
         environment.insert("RETENTION_DAYS".to_owned(), "35".to_owned());
         environment.insert("ROUTES".to_owned(), "acme/app#7=reviewer".to_owned());
+        // Small enough that a run of the reaper reads several pages and drives several events at one time.
+        environment.insert("REAP_PAGE_ROWS".to_owned(), "2".to_owned());
+        environment.insert("REAP_CONCURRENCY".to_owned(), "3".to_owned());
+        let reaper = Arc::new(ReaperConfig::read(environment.clone()).expect("a usable environment"));
         let config = Arc::new(Config::read(environment).expect("a usable environment"));
         let sane = seed % 4 != 3;
         let world = Arc::new(World::new(seed, noon().as_millisecond(), sane, mutation));
@@ -153,8 +163,10 @@ impl Play {
             task: None,
         });
         let mut play = Self {
+            runtime,
             chance,
             config,
+            reaper,
             workers: workers.collect(),
             world,
             tellings,
@@ -222,7 +234,7 @@ impl Play {
                 let event = self.tellings[telling].request.to_event();
                 Box::pin(workers::answer(ports, config, telling, event)) as Task
             }),
-            Role::Reaper => Some(Box::pin(workers::sweep(ports, config)) as Task),
+            Role::Reaper => Some(Box::pin(workers::reap(ports, Arc::clone(&self.reaper))) as Task),
             Role::Slow => self.some_event().map(|event| {
                 let renew = self.chance.percent(50);
                 Box::pin(workers::dawdle(ports, config, event, renew)) as Task
@@ -269,9 +281,14 @@ impl Play {
 
     fn kill_somebody(&mut self) {
         let worker = self.chance.below(self.workers.len());
-        if self.workers[worker].task.take().is_none() {
+        let Some(task) = self.workers[worker].task.take() else {
             return;
-        }
+        };
+        // The tasks that it has spawned end with it, before anybody does anything else.
+        self.runtime.block_on(async {
+            drop(task);
+            turn().await;
+        });
         let now_ms = self.world.inner().now_ms;
         self.world.inner().tell(format!("{now_ms} worker {worker} dies"));
         self.steps += 1;
@@ -317,12 +334,15 @@ impl Play {
             0..4 if trouble => Passage::Error(ErrorClass::Throttled),
             4..8 if trouble => Passage::Repeat,
             8..10 if trouble => Passage::Error(ErrorClass::TimedOut),
+            // An answer that cannot be understood: the reaper counts that against the event.
+            10 if trouble => Passage::Error(ErrorClass::Unreadable),
             _ => Passage::Through,
         };
         let now_ms = self.world.inner().now_ms;
         let line = format!("{now_ms} worker {} {}: {passage:?}", waiting.worker, waiting.call);
         self.world.inner().tell(line);
         self.world.inner().passage = Some((waiting.gate, passage));
+        waiting.waker.wake_by_ref();
         self.steps += 1;
         self.poll(waiting.worker);
     }
@@ -331,7 +351,7 @@ impl Play {
         let Some(task) = &mut self.workers[worker].task else {
             return;
         };
-        let std::task::Poll::Ready(done) = task.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        let Some(done) = self.runtime.block_on(polled(task)) else {
             return;
         };
         self.workers[worker].task = None;
@@ -366,7 +386,7 @@ impl Play {
         }
     }
 
-    /// The trouble is over: everything under way ends, GitHub delivers again, the sweep runs until nothing is due.
+    /// The trouble is over: everything under way ends, GitHub delivers again, the reaper runs until nothing is due.
     fn calm_down(&mut self) {
         self.world.inner().outages.clear();
         self.world.inner().lag_ms = 0;
@@ -408,7 +428,7 @@ impl Play {
             self.start(3);
             self.finish();
             let after_ms = self.world.inner().now_ms;
-            // Nothing that is due may stay: the sweep has just run. A year is beyond every wait.
+            // Nothing that is due may stay: the reaper has just run. A year is beyond every wait.
             if after_ms - noon().as_millisecond() > 365 * 86_400_000 {
                 break;
             }
@@ -489,6 +509,22 @@ impl Play {
             inner.checks.violate(problem);
         }
     }
+}
+
+/// What `task` came to, if it did: it and the tasks that it has spawned run until all of them wait at their gates.
+async fn polled(task: &mut Task) -> Option<Done> {
+    for _ in 0..TURNS {
+        if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(task.as_mut().poll(context))).await {
+            return Some(done);
+        }
+        turn().await;
+    }
+    None
+}
+
+/// Lets every spawned task run that can.
+async fn turn() {
+    tokio::task::yield_now().await;
 }
 
 /// When a session that is opened now lapses.

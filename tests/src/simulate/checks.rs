@@ -15,6 +15,7 @@ pub(super) enum Asked {
     Claim { nonce: Nonce },
     Settle { token: Token, nonce: Nonce, now: Timestamp },
     Renew { token: Token, nonce: Nonce, now: Timestamp },
+    Raise { nonce: Nonce },
 }
 
 /// What the world did so far, and the first thing that must not have happened.
@@ -30,7 +31,7 @@ pub(super) struct Checks {
     deduplications: BTreeMap<(String, String), String>,
     pub(super) landed: BTreeSet<(String, String)>,
     pub(super) landings: usize,
-    /// Claims of each event: each may have counted as a failure.
+    /// Claims of each event, and raises: each may have counted as a failure.
     pub(super) claims: BTreeMap<EventId, u32>,
 }
 
@@ -78,7 +79,11 @@ impl Checks {
             Asked::Admit { nonce } | Asked::Claim { nonce } if owned && state.nonce == nonce => {
                 self.ahead_ms.insert(nonce, ahead_ms);
             }
-            Asked::Admit { .. } | Asked::Claim { .. } | Asked::Settle { .. } | Asked::Renew { .. } => {}
+            Asked::Admit { .. }
+            | Asked::Claim { .. }
+            | Asked::Settle { .. }
+            | Asked::Renew { .. }
+            | Asked::Raise { .. } => {}
         }
         let Some(before) = before else {
             self.claims.insert(id.clone(), 1);
@@ -90,7 +95,7 @@ impl Checks {
         if let Some(broken) = self.broken(asked, now_ms, &before.state, state) {
             self.violate(format!("{id}: {broken} ({asked:?})"));
         }
-        if matches!(asked, Asked::Claim { .. }) {
+        if matches!(asked, Asked::Claim { .. } | Asked::Raise { .. }) {
             *self.claims.entry(id.clone()).or_default() += 1;
         }
     }
@@ -105,13 +110,15 @@ impl Checks {
         let (token, nonce, now) = match asked {
             Asked::Admit { .. } => return Some("an admission changed a state"),
             Asked::Claim { .. } if after.token == before.token => return Some("a claim kept the token"),
-            Asked::Claim { .. } => {
+            // Its own claim is there to be raised.
+            Asked::Raise { nonce } if before.nonce == nonce => return None,
+            Asked::Claim { .. } | Asked::Raise { .. } => {
                 let until_ms = before
                     .lease_until
                     .filter(|_| before.status == Status::Claimed)?
                     .as_millisecond();
                 let owners_ms = now_ms + self.ahead_ms.get(&before.nonce).copied().unwrap_or(0);
-                return (self.sane && owners_ms < until_ms).then_some("claimed while its owner's lease ran");
+                return (self.sane && owners_ms < until_ms).then_some("taken while its owner's lease ran");
             }
             Asked::Settle { token, nonce, now } | Asked::Renew { token, nonce, now } => (token, nonce, now),
         };

@@ -17,8 +17,8 @@ use forebay_core::ledger::{
     Settlement, State, Status, Term,
 };
 use forebay_core::ports::{
-    DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised, Redacted, Renewed,
-    TimeAndChance,
+    DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Inboxes, Ledger, LedgerError, Listing, Outgoing, Raised,
+    Redacted, Renewed, TimeAndChance,
 };
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use jiff::{SignedDuration, Timestamp};
@@ -48,6 +48,8 @@ pub(super) struct Waiting {
     pub(super) gate: u64,
     pub(super) worker: usize,
     pub(super) call: &'static str,
+    /// Who wakes the task that waits: a worker may have tasks of its own.
+    pub(super) waker: Waker,
 }
 
 /// What all workers share.
@@ -80,6 +82,12 @@ pub(super) fn at_once<F: Future>(future: F) -> F::Output {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a ledger in memory never waits"),
     }
+}
+
+/// Any spread will do.
+fn shard(event: &EventId) -> u32 {
+    let sum = event.as_str().bytes().map(u32::from).fold(0, u32::wrapping_add);
+    sum % DUE_SHARDS
 }
 
 impl World {
@@ -117,11 +125,11 @@ impl World {
         events.iter().filter_map(|event| self.row(event)).collect()
     }
 
-    /// Events as a listing that lags shows them, due at `now` first.
-    pub(super) fn due(&self, now: Timestamp) -> Vec<EventId> {
+    /// A page of due events, as an index that lags shows them.
+    fn due(&self, query: &DueQuery) -> DuePage {
         let inner = self.inner();
         let seen_ms = inner.now_ms - inner.lag_ms;
-        let mut due: Vec<(Timestamp, EventId)> = Vec::new();
+        let mut due: Vec<Due> = Vec::new();
         for (event, states) in &inner.states {
             let seen = states.iter().rev().find(|(since_ms, _)| *since_ms <= seen_ms);
             let hidden =
@@ -129,14 +137,26 @@ impl World {
             let due_at = seen
                 .filter(|(_, state)| !hidden(state))
                 .and_then(|(_, state)| state.due_at);
-            due.extend(
-                due_at
-                    .filter(|due_at| *due_at <= now)
-                    .map(|due_at| (due_at, event.clone())),
-            );
+            let due_at = due_at.filter(|due_at| *due_at <= query.until && shard(event) == query.shard);
+            due.extend(due_at.map(|due_at| Due {
+                due_at,
+                event: event.clone(),
+            }));
         }
         due.sort();
-        due.into_iter().map(|(_, event)| event).collect()
+        if let Some(mark) = &query.after {
+            due.retain(|due| (due.due_at, due.event.as_str()) > (mark.due_at, mark.key.as_str()));
+        }
+        let more = due.len() > query.limit;
+        due.truncate(query.limit);
+        let last = due.last().filter(|_| more);
+        DuePage {
+            next: last.map(|due| DueMark {
+                due_at: due.due_at,
+                key: due.event.to_string(),
+            }),
+            events: due,
+        }
     }
 
     fn parked_for(&self, key: &OwnerKey, limit: usize) -> Vec<EventId> {
@@ -176,7 +196,7 @@ struct Gate<'a> {
 impl Future for Gate<'_> {
     type Output = Passage;
 
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Passage> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Passage> {
         let mut inner = self.ports.world.inner();
         let Some(gate) = self.gate else {
             inner.gates += 1;
@@ -185,6 +205,7 @@ impl Future for Gate<'_> {
                 gate,
                 worker: self.ports.worker,
                 call: self.call,
+                waker: context.waker().clone(),
             });
             drop(inner);
             self.gate = Some(gate);
@@ -192,7 +213,13 @@ impl Future for Gate<'_> {
         };
         match inner.passage.take_if(|(granted, _)| *granted == gate) {
             Some((_, passage)) => Poll::Ready(passage),
-            None => Poll::Pending,
+            None => {
+                let waiting = inner.waiting.iter_mut().find(|waiting| waiting.gate == gate);
+                if let Some(waiting) = waiting {
+                    waiting.waker.clone_from(context.waker());
+                }
+                Poll::Pending
+            }
         }
     }
 }
@@ -385,15 +412,15 @@ impl Ledger for Ports {
     }
 
     async fn raise(&self, event: &EventId, raise: Raise) -> Result<Raised, LedgerError> {
+        let asked = Asked::Raise { nonce: raise.nonce };
         self.call("raise event", "raised", || {
-            at_once(self.world.memory.raise(event, raise))
+            self.step(event, asked, |memory| at_once(memory.raise(event, raise)))
         })
         .await?
     }
 
     async fn due(&self, query: &DueQuery) -> Result<DuePage, LedgerError> {
-        self.call("list due", "due", || at_once(self.world.memory.due(query)))
-            .await?
+        self.call("list due", "due", || self.world.due(query)).await
     }
 
     async fn redact(&self, lease: &Lease, key: &DeliveryKey, now: Timestamp) -> Result<Redacted, LedgerError> {

@@ -1,10 +1,9 @@
-//! What workers do. The webhook is the real one; a sweep claims and drives what is due; an agent does what
-//! `forebay session` does.
+//! What workers do. The webhook and the reaper are the real ones; an agent does what `forebay session` does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_aws::config::Config;
+use forebay_aws::config::{Config, REAPER_SECONDS_MAX, ReaperConfig};
 use forebay_aws::http_event::HttpEvent;
 use forebay_aws::metrics::Metrics;
 use forebay_aws::secrets::SecretCache;
@@ -13,15 +12,14 @@ use forebay_core::event::EventId;
 use forebay_core::ledger::{Cause, Claim, Claimed, Nonce, Term};
 use forebay_core::ports::{Ledger as _, LedgerError, Renewed, TimeAndChance as _};
 use forebay_core::session::{AgentName, Opened, Phase, Session, SessionId};
+use jiff::SignedDuration;
+use reaper::Reaper;
 use webhook::Webhook;
 
 use super::ports::Ports;
 use super::{live_until, story};
 use crate::fakes::GivenSecrets;
 use crate::webhook::SECRET;
-
-/// Most events that one sweep takes.
-const SWEPT_MAX: usize = 100;
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,18 +77,16 @@ pub(super) async fn answer(ports: Ports, config: Arc<Config>, telling: usize, ev
     }
 }
 
-pub(super) async fn sweep(ports: Ports, config: Arc<Config>) -> Done {
-    ports.think().await;
-    let due = ports.world.due(ports.now());
-    for event in due.into_iter().take(SWEPT_MAX) {
-        // One bad event fails alone.
-        let _driven: Result<_, LedgerError> = driver(&ports, &config).claim_and_drive(&event, Cause::Due).await;
-    }
+pub(super) async fn reap(ports: Ports, config: Arc<ReaperConfig>) -> Done {
+    let deadline = ports.now() + SignedDuration::from_secs(REAPER_SECONDS_MAX);
+    let metrics = Metrics::to("Forebay", Box::new(std::io::sink()));
+    let reaper = Reaper::new(&config, ports.clone(), ports.clone(), ports, metrics);
+    Box::pin(reaper.run(deadline)).await;
     Done::Worked
 }
 
 pub(super) async fn dawdle(ports: Ports, config: Arc<Config>, event: EventId, renew: bool) -> Done {
-    // What goes wrong is found by whoever sweeps.
+    // What goes wrong is found by the reaper.
     let _dawdled: Result<(), LedgerError> = dawdle_on(&ports, &config, &event, renew).await;
     Done::Worked
 }
