@@ -3,9 +3,10 @@
 //! Several workers, each with a clock of its own, share the ledger in memory; every call may be late, lost or unanswered.
 //!
 //! One step lets one call of one worker through, on its way there or back, or kills a worker where it stands: its future is
-//! dropped, and the tasks that it has spawned with it. Which, and how much time passes between, is drawn from the seed; nothing else is random, so that the same seed
-//! is the same story. After a while the trouble ends: GitHub delivers again what it got no 2xx for, and the reaper runs
-//! until nothing is due. What must hold is checked after every step, and at the end that nothing was lost.
+//! dropped, and the tasks that it has spawned with it. Which, and how much time passes between, is drawn from the seed; nothing
+//! else is random, so that the same seed is the same story. After a while the trouble ends: GitHub delivers again what it got
+//! no 2xx for, and the reaper runs until nothing is due. What must hold is checked after every step, and at the end that
+//! nothing was lost.
 //!
 //! In three of four stories all clocks are within the skew, and a send ends in its time; then nothing at all is sent after
 //! its send was recorded. In the others clocks are minutes apart and processes stall in the middle of a send: there the

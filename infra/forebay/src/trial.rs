@@ -47,8 +47,9 @@ pub enum Reaping {
     Busy,
 }
 
-/// Deploys the stack with these `parameters` of the template and lets `body` have it. `name` tells its files from those of
-/// other stacks. Whatever comes of it, Ctrl-C included, nothing is left running afterwards.
+/// Deploys the stack with these `parameters` of the template and lets `body` have it.
+///
+/// `name` tells its files from those of other stacks. Whatever comes of it, Ctrl-C included, nothing is left running afterwards.
 ///
 /// # Errors
 /// What `body` gives, or what kept the stack from coming up, staying up or ending: each says what to do.
