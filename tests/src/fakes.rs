@@ -8,6 +8,7 @@ use forebay_aws::secrets::{Document, Documents, ReadError};
 use forebay_core::ledger::Sent;
 use forebay_core::ports::{Inboxes, Outgoing, TimeAndChance};
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
 
 /// A clock that stands until it is moved, and numbers that are never twice the same.
 #[derive(Clone, Debug)]
@@ -46,6 +47,38 @@ impl TimeAndChance for ManualTime {
         self.drawn
             .fetch_add(1, Ordering::SeqCst)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// A clock that a test moves and that the runtime's waits move as well: a time-out of the one is time on the other.
+#[derive(Clone, Debug)]
+pub struct RunningTime {
+    /// What a test moves.
+    pub moved: ManualTime,
+    began: Instant,
+}
+
+impl RunningTime {
+    /// A clock that shows `at` now.
+    #[must_use]
+    pub fn from(at: Timestamp) -> Self {
+        Self {
+            moved: ManualTime::at(at),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl TimeAndChance for RunningTime {
+    /// In whole milliseconds, as the system's.
+    fn now(&self) -> Timestamp {
+        let waited_ms = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let waited = SignedDuration::from_millis(waited_ms);
+        self.moved.now().saturating_add(waited).unwrap_or(Timestamp::MAX)
+    }
+
+    fn random(&self) -> u64 {
+        self.moved.random()
     }
 }
 

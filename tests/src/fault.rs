@@ -1,6 +1,7 @@
 //! Faults on the way to AWS: an HTTP client that does what a script says at each call, and keeps what was asked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_smithy_http_client::Builder;
@@ -13,6 +14,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::StatusCode;
 use aws_smithy_types::body::SdkBody;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 /// What happens to one HTTP request instead of going its way.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +25,12 @@ pub enum Fault {
     AnswerLost,
     /// It never arrives and nothing ever answers: the time-out ends it.
     Silence,
+    /// It is carried out, and the answer comes after the time-out.
+    AnsweredTooLate,
+    /// Whoever makes the call dies just before it goes out: see [`Faults::died`].
+    DiesBefore,
+    /// Whoever makes the call dies after it was carried out, before it learns that.
+    DiesAfter,
     /// It never arrives; this status and this JSON answer.
     Answer(u16, Value),
 }
@@ -83,31 +91,52 @@ pub struct Faults {
     /// Where calls go that no fault befalls; nowhere in a world that is all script.
     through: Option<SharedHttpClient>,
     state: Arc<Mutex<Script>>,
+    died: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 struct Script {
     at: BTreeMap<usize, Fault>,
+    chosen: Option<Chooser>,
     rest: Option<Fault>,
     calls: Vec<Call>,
+}
+
+type Choose = dyn Fn(usize, &Call) -> Option<Fault> + Send;
+
+/// What befalls a call, by its number and by what it asks.
+struct Chooser(Box<Choose>);
+
+impl fmt::Debug for Chooser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Chooser")
+    }
 }
 
 impl Faults {
     /// Calls go through to the endpoint, until told otherwise.
     #[must_use]
     pub fn on_the_way() -> Self {
-        Self {
-            through: Some(Builder::new().build_http()),
-            state: Arc::default(),
-        }
+        Self::through(Some(Builder::new().build_http()))
+    }
+
+    /// Calls go through to `client`, until told otherwise.
+    #[must_use]
+    pub fn before(client: impl HttpClient + 'static) -> Self {
+        Self::through(Some(SharedHttpClient::new(client)))
     }
 
     /// Nothing is there: what no script answers is reset. Since nothing really waits for a network, time can be paused.
     #[must_use]
     pub fn alone() -> Self {
+        Self::through(None)
+    }
+
+    fn through(through: Option<SharedHttpClient>) -> Self {
         Self {
-            through: None,
+            through,
             state: Arc::default(),
+            died: Arc::default(),
         }
     }
 
@@ -132,10 +161,32 @@ impl Faults {
         self
     }
 
+    /// From now on `choose` says what befalls a call that has no fault of its own, by its number and by what it asks.
+    pub fn choose(&self, choose: impl Fn(usize, &Call) -> Option<Fault> + Send + 'static) {
+        self.script().chosen = Some(Chooser(Box::new(choose)));
+    }
+
+    /// From now on nobody chooses.
+    pub fn mend(&self) {
+        self.script().chosen = None;
+    }
+
+    /// Ends when a call is made at which its maker dies; deaths before it was first polled are no longer news. Whoever plays
+    /// the maker drops it then.
+    pub async fn died(&self) {
+        self.died.notified().await;
+    }
+
     /// Every call so far, in order.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.script().calls.clone()
+    }
+
+    /// How many calls there were so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.script().calls.len()
     }
 
     /// The operations of the calls so far, in order.
@@ -152,8 +203,11 @@ impl Faults {
     fn note(&self, call: Call) -> Option<Fault> {
         let mut script = self.script();
         let number = script.calls.len();
+        let own = script.at.get(&number).cloned();
+        let chosen = || script.chosen.as_ref().and_then(|chooser| chooser.0(number, &call));
+        let fault = own.or_else(chosen).or_else(|| script.rest.clone());
         script.calls.push(call);
-        script.at.get(&number).or(script.rest.as_ref()).cloned()
+        fault
     }
 }
 
@@ -182,14 +236,20 @@ impl HttpConnector for FaultyConnector {
                 None => connector.pass(request).await,
                 Some(Fault::Reset) => Err(reset()),
                 Some(Fault::AnswerLost) => {
-                    // Read to its end, or the server might not have carried it out yet.
-                    let mut answer = connector.pass(request).await?;
-                    let body = std::mem::replace(answer.body_mut(), SdkBody::taken());
-                    drop(aws_smithy_types::byte_stream::ByteStream::new(body).collect().await);
+                    connector.carry_out(request).await?;
                     Err(reset())
                 }
                 Some(Fault::Silence) => std::future::pending().await,
-                Some(Fault::Answer(status, body)) => Ok(answer(status, &body)),
+                Some(Fault::AnsweredTooLate) => {
+                    connector.carry_out(request).await?;
+                    std::future::pending().await
+                }
+                Some(Fault::DiesBefore) => connector.die().await,
+                Some(Fault::DiesAfter) => {
+                    connector.carry_out(request).await?;
+                    connector.die().await
+                }
+                Some(Fault::Answer(status, body)) => Ok(answer(status, body.to_string())),
             }
         })
     }
@@ -202,9 +262,23 @@ impl FaultyConnector {
             None => Err(reset()),
         }
     }
+
+    /// Passes the request on, and reads the answer to its end: the server might not have carried it out before.
+    async fn carry_out(&self, request: HttpRequest) -> Result<(), ConnectorError> {
+        let mut answer = self.pass(request).await?;
+        let body = std::mem::replace(answer.body_mut(), SdkBody::taken());
+        drop(aws_smithy_types::byte_stream::ByteStream::new(body).collect().await);
+        Ok(())
+    }
+
+    async fn die(&self) -> Result<HttpResponse, ConnectorError> {
+        self.faults.died.notify_waiters();
+        std::future::pending().await
+    }
 }
 
-fn call_of(request: &HttpRequest) -> Call {
+/// What `request` asks.
+pub(crate) fn call_of(request: &HttpRequest) -> Call {
     let target = request.headers().get("x-amz-target").unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap_or_default();
     let body = request.body().bytes().unwrap_or_default();
@@ -218,9 +292,10 @@ fn reset() -> ConnectorError {
     ConnectorError::io(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into())
 }
 
-fn answer(status: u16, body: &Value) -> HttpResponse {
+/// An answer with this JSON.
+pub(crate) fn answer(status: u16, body: String) -> HttpResponse {
     let status = StatusCode::try_from(status).expect("a script answers with a status");
-    let mut answer = HttpResponse::new(status, SdkBody::from(body.to_string()));
+    let mut answer = HttpResponse::new(status, SdkBody::from(body));
     answer
         .headers_mut()
         .insert("content-type", "application/x-amz-json-1.0");

@@ -4,6 +4,7 @@
 mod chance;
 pub mod counting;
 pub mod engine;
+pub mod exhaust;
 pub mod fakes;
 pub mod fault;
 pub mod model;

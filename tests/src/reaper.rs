@@ -5,27 +5,26 @@ use std::collections::BTreeMap;
 use forebay_aws::config::ReaperConfig;
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_aws::metrics::Metrics;
-use forebay_core::ports::{Inboxes, Ledger};
+use forebay_core::ports::{Inboxes, Ledger, TimeAndChance};
 use jiff::Timestamp;
 use reaper::Reaper;
 
 use crate::counting::Counter;
-use crate::fakes::{ManualTime, RecordingInboxes};
+use crate::fakes::RecordingInboxes;
 use crate::samples::{LEASE, SKEW, admit_event, at, processed, secs};
 use crate::table::{TABLE, Table};
 use crate::webhook::environment;
-
 /// A reaper on `ledger` with `environment`, which may hold more than it reads.
 ///
 /// # Panics
 /// Where `environment` is unusable.
 #[must_use]
-pub fn reaper<L: Ledger + 'static, I: Inboxes + 'static>(
+pub fn reaper<L: Ledger + 'static, I: Inboxes + 'static, T: TimeAndChance + 'static>(
     ledger: L,
     inboxes: I,
-    time: ManualTime,
+    time: T,
     environment: BTreeMap<String, String>,
-) -> Reaper<L, I, ManualTime> {
+) -> Reaper<L, I, T> {
     let config = ReaperConfig::read(environment).expect("a usable environment");
     let metrics = Metrics::to("Forebay", Box::new(std::io::sink()));
     Reaper::new(&config, ledger, inboxes, time, metrics)

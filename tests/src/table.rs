@@ -126,7 +126,7 @@ pub fn config(endpoint: &str) -> Builder {
 }
 
 /// Creates the table as the template defines it; a test compares the two.
-async fn create(client: &Client) {
+pub(crate) async fn create(client: &Client) {
     let attribute = |name: &str, kind| {
         AttributeDefinition::builder()
             .attribute_name(name)
