@@ -8,6 +8,7 @@ pub mod exhaust;
 pub mod fakes;
 pub mod fault;
 pub mod model;
+pub mod mutations;
 pub mod queue_soak;
 pub mod reaper;
 pub mod samples;

@@ -1,0 +1,257 @@
+//! The mutations.
+
+use super::{Check, Edit, Mutation};
+
+/// The core by itself. Alone, it needs nothing of the SDK.
+const CORE: Check = Check(&["-p", "forebay-core", "--lib"]);
+/// What every ledger must do, on DynamoDB's conditions too.
+const CONTRACT: Check = Check(&["--test", "contract"]);
+const WEBHOOK: Check = Check(&["--test", "webhook"]);
+const REAPER: Check = Check(&["--test", "reaper"]);
+
+const TRANSITION: &str = "shared/core/src/ledger/transition.rs";
+const DRIVE: &str = "shared/core/src/drive.rs";
+const DYNAMODB: &str = "shared/aws/src/dynamodb.rs";
+
+/// Every mutation.
+pub const LIST: &[Mutation] = &[
+    Mutation {
+        name: "core-settles-unconditionally",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: "    if let Some(refused) = not_owned(state, settle.token, settle.nonce, settle.now) {
+        return Verdict::Refused(refused);
+    }
+",
+            replace: "",
+        }],
+        why: "an owner that was fenced overwrites what came of the event (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-renews-without-token",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: "    if let Some(refused) = not_owned(state, renew.token, renew.nonce, renew.now) {
+        return Verdict::Refused(refused);
+    }
+",
+            replace: "",
+        }],
+        why: "an owner that was fenced prolongs another's lease (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-owner-needs-no-nonce",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: "if state.token != token || state.nonce != nonce {",
+            replace: "if state.token != token || nonce != nonce {",
+        }],
+        why: "an owner from another life of the row has the same token (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-claims-without-nonce",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: "if state.status == Status::Claimed && state.nonce == claim.nonce {",
+            replace: "if state.status == Status::Claimed {",
+        }],
+        why: "whoever claims second is told that the claim is theirs (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-claims-without-expiry",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: ".filter(|until| claim.now <= later(*until, claim.skew))",
+            replace: ".filter(|_| false)",
+        }],
+        why: "an event is taken from an owner whose lease runs (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-claims-without-skew",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: ".filter(|until| claim.now <= later(*until, claim.skew))",
+            replace: ".filter(|until| claim.now <= *until)",
+        }],
+        why: "an owner whose clock is behind still counts on its lease (11)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-claim-removes-the-due-time",
+        file: TRANSITION,
+        edits: &[Edit {
+            find: "        due_at: Some(later(lease_until, claim.skew)),
+        waiting_for: None,",
+            replace: "        due_at: None,
+        waiting_for: None,",
+        }],
+        why: "nobody finds the event if its owner dies (5)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-settles-before-it-sends",
+        file: DRIVE,
+        edits: &[
+            Edit {
+                find: "        let mut out_of_time = false;
+",
+                replace: "        let mut out_of_time = false;
+        let mut later: Vec<Outgoing> = Vec::new();
+",
+            },
+            Edit {
+                find: "                let messages = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
+                let outcomes = self.inboxes.send(messages).await;
+",
+                replace: "                later = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
+                let outcomes = vec![Sent::Yes; later.len()];
+",
+            },
+            Edit {
+                find: "            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
+        };
+        self.settle(lease, now, settlement, sent_to).await
+",
+                replace: "            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
+        };
+        let driven = self.settle(lease, now, settlement, sent_to).await;
+        drop(self.inboxes.send(later).await);
+        driven
+",
+            },
+        ],
+        why: "who dies or fails between the two has recorded a message that nobody got (3)",
+        check: CORE,
+    },
+    Mutation {
+        name: "core-sends-again-what-is-recorded",
+        file: DRIVE,
+        edits: &[Edit {
+            find: ".filter(|inbox| destinations.get(*inbox) != Some(&Sent::Yes))",
+            replace: ".filter(|_| true)",
+        }],
+        why: "one inbox that cannot be reached makes the others get every message again (3)",
+        check: CORE,
+    },
+    Mutation {
+        name: "dynamodb-settles-unconditionally",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: "            condition: OWNED.to_owned(),",
+            replace: "            condition: format!(\"({OWNED}) OR attribute_exists(#status)\"),",
+        }],
+        why: "an owner that was fenced overwrites what came of the event (4)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-renews-without-token",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: "condition: format!(\"{OWNED} AND #lease_until < :until\"),",
+            replace: "condition: format!(\"(({OWNED}) OR attribute_exists(#status)) AND #lease_until < :until\"),",
+        }],
+        why: "an owner that was fenced prolongs another's lease (4)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-owner-needs-no-nonce",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: "#token = :token AND #nonce = :nonce AND #lease_until > :now\";",
+            replace: "#token = :token AND (#nonce = :nonce OR attribute_exists(#nonce)) AND #lease_until > :now\";",
+        }],
+        why: "an owner from another life of the row has the same token (4)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-claim-keeps-the-nonce",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: "#token = #token + :one, #nonce = :nonce,",
+            replace: "#token = #token + :one, #nonce = if_not_exists(#nonce, :nonce),",
+        }],
+        why: "nobody can tell whose claim it is (4)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-claims-without-expiry",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: "(attribute_not_exists(#lease_until) OR #lease_until < :lapsed)",
+            replace: "(attribute_exists(#lease_until) OR #lease_until < :lapsed)",
+        }],
+        why: "an event is taken from an owner whose lease runs (4)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-claims-without-skew",
+        file: DYNAMODB,
+        edits: &[Edit {
+            find: ".value(\":lapsed\", millis(before(claim.now, claim.skew)))",
+            replace: ".value(\":lapsed\", millis(before(claim.now, SignedDuration::ZERO)))",
+        }],
+        why: "an owner whose clock is behind still counts on its lease (11)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-claim-removes-the-due-time",
+        file: DYNAMODB,
+        edits: &[
+            Edit {
+                find: "#failures = if_not_exists(#failures, :zero) + :one, #due_shard = :due_shard, #due_at = :due_at \\
+                 REMOVE #waiting_for\"",
+                replace: "#failures = if_not_exists(#failures, :zero) + :one \\
+                 REMOVE #waiting_for, #due_shard, #due_at\"",
+            },
+            Edit {
+                find: "        .value(\":due_shard\", text(items::due_shard_of(pk)))
+        .value(\":due_at\", millis(after(lease_until, claim.skew)))
+",
+                replace: "",
+            },
+        ],
+        why: "nobody finds the event if its owner dies (5)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "dynamodb-drives-what-other-bytes-mean",
+        file: "shared/aws/src/dynamodb/admit.rs",
+        edits: &[Edit {
+            find: "(Outcome::Accepted(id), Some(row)) if row.event.id == *id => Some(row),",
+            replace: "(Outcome::Accepted(_), Some(row)) => Some(row),",
+        }],
+        why: "a known delivery that comes with other bytes brings along what these mean (2)",
+        check: CONTRACT,
+    },
+    Mutation {
+        name: "webhook-answers-before-it-is-durable",
+        file: "functions/webhook/src/keep.rs",
+        edits: &[Edit {
+            find: "return handled(Verdict::Failed, admission.event.as_ref());",
+            replace: "return handled(Verdict::Accepted, admission.event.as_ref());",
+        }],
+        why: "GitHub is told that what nobody kept was accepted, and never sends it again (1)",
+        check: WEBHOOK,
+    },
+    Mutation {
+        name: "reaper-stops-at-poison",
+        file: "functions/reaper/src/run.rs",
+        edits: &[Edit {
+            find: "                Some(ended) => tally.add(&self.ended(&mut under_way, ended).await),
+",
+            replace: "                Some(ended) => {
+                    let reaped = self.ended(&mut under_way, ended).await;
+                    tally.add(&reaped);
+                    found_all |= matches!(reaped, Reaped::Poison { .. });
+                }
+",
+        }],
+        why: "one row that cannot be read holds up all others (5, 10)",
+        check: REAPER,
+    },
+];
