@@ -530,3 +530,36 @@ fn sqs_config() -> aws_sdk_sqs::config::Builder {
         .timeout_config(forebay_aws::start::timeouts())
         .retry_config(forebay_aws::start::retries())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::runtime::Builder;
+
+    fn paused() -> Runtime {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime without input or output")
+    }
+
+    #[test]
+    fn what_ends_elsewhere_is_told_with_the_combination_that_shows_it() {
+        let mut path = paths().remove(0);
+        path.inboxes = BTreeMap::from([("builder", "github/comment/8")]);
+        let pace = Pace {
+            runtime: paused,
+            clock: Clock::Paused,
+            threads: 1,
+            at_once: 2,
+        };
+        let report = run(&[path], Some("accepted/dies-before/"), pace);
+        assert_eq!(
+            report.broken.len(),
+            10,
+            "each of four calls and the peace, lost and violated:\n{report}"
+        );
+        let told = "accepted/dies-before/3: github/comment/8 never reached builder";
+        assert!(report.broken.iter().any(|broken| broken == told), "{report}");
+        let last = "combinations 4 lost 5 violated 5";
+        assert_eq!(report.to_string().lines().last(), Some(last), "{report}");
+    }
+}

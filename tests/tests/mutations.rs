@@ -6,7 +6,8 @@ use std::path::Path;
 use forebay_tests::mutations::LIST;
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.expect("the tests are a member of the workspace")
 }
 
 #[test]

@@ -247,3 +247,157 @@ fn time(row: &Item, name: &str) -> Option<Timestamp> {
 fn status(row: &Item) -> Option<Status> {
     Status::from_word(word(row, "status"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhook::noon;
+
+    fn event(status: Status, token: u64) -> Item {
+        let open = !status.is_terminal();
+        let text = |word: &str| AttributeValue::S(word.to_owned());
+        let mut row = Item::from([
+            ("status".to_owned(), text(status.as_str())),
+            ("token".to_owned(), AttributeValue::N(token.to_string())),
+        ]);
+        if open {
+            row.insert("due_shard".to_owned(), text("event#1"));
+            row.insert("due_at".to_owned(), AttributeValue::N("1".to_owned()));
+        }
+        row
+    }
+
+    fn with(mut row: Item, name: &str, value: AttributeValue) -> Item {
+        row.insert(name.to_owned(), value);
+        row
+    }
+
+    fn millis(at: Timestamp) -> AttributeValue {
+        AttributeValue::N(at.as_millisecond().to_string())
+    }
+
+    fn send(deduplication: &str, token: u64) -> Value {
+        let body = json!({"id": "e", "data": {"token": token}}).to_string();
+        let entry = json!({"Id": "0", "MessageBody": body, "MessageDeduplicationId": deduplication});
+        json!({"QueueUrl": "http://127.0.0.1:1/reviewer.fifo", "Entries": [entry]})
+    }
+
+    fn key() -> DeliveryKey {
+        DeliveryKey::parse("42/a1").unwrap()
+    }
+
+    /// What `act` breaks, said in words that hold `expected`; nothing where that is empty.
+    #[track_caller]
+    fn check(expected: &str, act: impl FnOnce(&mut Checks)) {
+        let mut checks = Checks::new(RunningTime::from(noon()));
+        act(&mut checks);
+        let told: Vec<&str> = checks
+            .broken
+            .iter()
+            .map(|broken| match broken {
+                Broken::Lost(what) | Broken::Violated(what) => what.as_str(),
+            })
+            .collect();
+        match told.as_slice() {
+            [] => assert_eq!(expected, "", "nothing was seen"),
+            [what] => assert!(!expected.is_empty() && what.contains(expected), "{what}"),
+            more => panic!("{more:?}"),
+        }
+    }
+
+    #[test]
+    fn an_answer_before_the_delivery_is_durable_is_seen() {
+        check("has no row", |checks| checks.answer(&key(), 202));
+    }
+
+    #[test]
+    fn a_delivery_that_is_said_to_be_new_twice_is_seen() {
+        check("created twice", |checks| {
+            checks.see("delivery#github#42#a1", Some(Item::new()));
+            checks.answer(&key(), 202);
+            checks.answer(&key(), 200);
+            checks.answer(&key(), 202);
+        });
+    }
+
+    #[test]
+    fn a_delivery_that_changes_is_seen() {
+        check("changed", |checks| {
+            checks.see("delivery#github#42#a1", Some(event(Status::Received, 1)));
+            checks.see("delivery#github#42#a1", Some(event(Status::Received, 2)));
+        });
+    }
+
+    #[test]
+    fn an_event_that_is_never_due_is_seen() {
+        check("never due", |checks| {
+            let mut row = event(Status::Claimed, 1);
+            row.remove("due_at");
+            checks.see("event#e", Some(row));
+        });
+    }
+
+    #[test]
+    fn a_token_that_goes_back_is_seen() {
+        check("went back", |checks| {
+            checks.see("event#e", Some(event(Status::Claimed, 2)));
+            checks.see("event#e", Some(event(Status::Claimed, 1)));
+        });
+    }
+
+    #[test]
+    fn an_event_that_comes_back_from_its_end_is_seen() {
+        check("it was processed and is claimed", |checks| {
+            checks.see("event#e", Some(event(Status::Processed, 1)));
+            checks.see("event#e", Some(event(Status::Claimed, 2)));
+        });
+    }
+
+    #[test]
+    fn a_claim_within_anothers_lease_is_seen_and_one_after_it_is_none() {
+        let minute = SignedDuration::from_secs(60);
+        for (left, expected) in [(minute, "lease ran"), (-minute, "")] {
+            check(expected, |checks| {
+                let held = with(event(Status::Claimed, 1), "lease_until", millis(noon() + left));
+                checks.see("event#e", Some(held));
+                checks.see("event#e", Some(event(Status::Claimed, 2)));
+            });
+        }
+    }
+
+    #[test]
+    fn a_message_after_its_send_was_recorded_is_seen() {
+        check("after that was recorded", |checks| {
+            let sent = [("reviewer".to_owned(), AttributeValue::S(Sent::Yes.as_str().to_owned()))];
+            let row = with(
+                event(Status::FailedRetryable, 1),
+                "destinations",
+                AttributeValue::M(sent.into()),
+            );
+            checks.see("event#e", Some(row));
+            checks.take(&send("d", 1));
+        });
+    }
+
+    #[test]
+    fn a_repeat_under_another_deduplication_id_is_seen_and_one_under_the_same_is_none() {
+        for (repeat, expected) in [("other", "two deduplication ids"), ("d", "")] {
+            check(expected, |checks| {
+                checks.see("event#e", Some(event(Status::Claimed, 1)));
+                checks.take(&send("d", 1));
+                checks.take(&send(repeat, 1));
+            });
+        }
+    }
+
+    #[test]
+    fn a_message_of_nobodys_claim_is_seen() {
+        check("a token that is not its claim's", |checks| {
+            checks.see("event#e", Some(event(Status::Claimed, 2)));
+            checks.take(&send("d", 1));
+        });
+        check("has no row", |checks| {
+            checks.take(&send("d", 1));
+        });
+    }
+}
