@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use reaper::Reaper;
 
 use crate::counting::Counter;
-use crate::fakes::RecordingInboxes;
+use crate::fakes::{ManualTime, RecordingInboxes};
 use crate::samples::{LEASE, SKEW, admit_event, at, processed, secs};
 use crate::table::{TABLE, Table};
 use crate::webhook::environment;
+
 /// A reaper on `ledger` with `environment`, which may hold more than it reads.
 ///
 /// # Panics
