@@ -183,6 +183,14 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         }
     }
 
+    /// Lets the inboxes find out what a drive of `event` will want to know of them. Nothing is sent.
+    pub async fn prepare(&self, event: &Event, pointers: &Pointers) {
+        match self.routing.decide(event, pointers, self.time.now()) {
+            Decision::Send(inboxes) => self.inboxes.prepare(&inboxes).await,
+            Decision::Park(_) | Decision::Nothing(_) => {}
+        }
+    }
+
     /// Gives an event back that could not be driven for want of its surroundings. It is due again later, and no failure
     /// is counted; only its age ends it.
     ///

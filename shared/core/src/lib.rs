@@ -13,6 +13,7 @@ pub mod queue;
 pub mod reap;
 pub mod route;
 pub mod session;
+pub mod shed;
 pub mod signature;
 pub mod source;
 pub mod target;

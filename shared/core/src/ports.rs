@@ -1,5 +1,6 @@
 //! What the core asks of the world: a ledger, inboxes, time and chance. Each port has an adapter and a fake.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -374,6 +375,12 @@ impl fmt::Debug for Outgoing {
 pub trait Inboxes: Send + Sync {
     /// Sends every message, batched for each queue; gives one outcome for each, in order. Never fails as a whole.
     fn send(&self, messages: Vec<Outgoing>) -> impl Future<Output = Vec<Sent>> + Send;
+
+    /// Finds out whatever can be known before a send to these inboxes, so that the send need not wait for it. Changes nothing,
+    /// and is never needed.
+    fn prepare(&self, _inboxes: &BTreeSet<String>) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// A message that shall not be received again for a while.

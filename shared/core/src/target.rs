@@ -47,6 +47,18 @@ impl TargetKey {
         Self::new(domain, "labeled_principal", label, tenant)
     }
 
+    /// The queue at this URL: its name at its host, its account for a tenant. A queue is made and replaced under its name, so
+    /// that a redeployed one is the same target.
+    ///
+    /// Total: whatever is no such URL is a label of its own.
+    #[must_use]
+    pub fn queue(url: &str) -> Self {
+        let (_, rest) = url.split_once("://").unwrap_or(("", url));
+        let (host, path) = rest.split_once('/').unwrap_or(("", rest));
+        let (account, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        Self::labeled_principal(host, name, account)
+    }
+
     /// The domain, such as `sqs.us-east-1.amazonaws.com`.
     #[must_use]
     pub fn domain(&self) -> &str {
@@ -114,6 +126,25 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<_> = same_text.iter().collect();
         assert_eq!(distinct.len(), 5);
+    }
+
+    #[test]
+    fn a_queue_is_its_name_at_its_host_in_its_account() {
+        // S1-03
+        let key = TargetKey::queue("https://sqs.us-east-1.amazonaws.com/000000000000/stack-InboxBuilder.fifo");
+        assert_eq!(
+            key,
+            TargetKey::labeled_principal(SQS, "stack-InboxBuilder.fifo", "000000000000")
+        );
+        let local = TargetKey::queue("http://127.0.0.1:4566/000000000000/stack-InboxBuilder.fifo");
+        assert_eq!((local.domain(), local.tenant()), ("127.0.0.1:4566", "000000000000"));
+        for odd in ["", "/", "resource", "https://", "https://host", "https://host/name"] {
+            assert_eq!(TargetKey::queue(odd), TargetKey::queue(odd));
+        }
+        assert_eq!(
+            TargetKey::queue("http://h/name"),
+            TargetKey::labeled_principal("h", "name", "")
+        );
     }
 
     #[test]

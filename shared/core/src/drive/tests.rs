@@ -231,6 +231,26 @@ fn only_the_unreachable_destination_is_sent_to_again() {
 }
 
 #[test]
+fn trouble_of_a_destinations_surroundings_leaves_the_event_due_and_counts_no_failure() {
+    // A shed destination among them: its work is kept.
+    for outcome in [Sent::Unreachable, Sent::Throttled, Sent::Denied, Sent::Shed] {
+        let world = World::new("acme/app#12=builder");
+        world.answer("builder", outcome);
+        let driven = world.take_in(comment());
+        assert_eq!(
+            driven,
+            settled(Status::FailedRetryable, Reason::Unreachable, []),
+            "{outcome}"
+        );
+        let row = world.row(&comment().id);
+        assert_eq!((row.state.failures, row.state.destinations["builder"]), (0, outcome));
+        world.answer("builder", Sent::Yes);
+        let driven = world.drive_when_due(&comment().id);
+        assert_eq!(driven, settled(Status::Processed, Reason::Delivered, ["builder"]));
+    }
+}
+
+#[test]
 fn resends_share_a_deduplication_id_and_each_inbox_event_and_generation_has_its_own() {
     // Invariant 3, SQSS-05
     let (id, other) = (EventId::new("github/comment/1"), EventId::new("github/comment/2"));

@@ -71,8 +71,14 @@ words! {
     Sent {
         /// The inbox has the message.
         Yes = "sent",
-        /// The inbox could not be reached, or was throttled or shed.
+        /// The inbox could not be reached, or failed.
         Unreachable = "unreachable",
+        /// The inbox was too busy.
+        Throttled = "throttled",
+        /// The inbox may not be used as things are configured: forbidden, or not there.
+        Denied = "denied",
+        /// The inbox is shed: nothing was sent.
+        Shed = "shed",
         /// The inbox refused the message itself.
         Rejected = "rejected",
     }

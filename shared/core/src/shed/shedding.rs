@@ -1,0 +1,505 @@
+//! The shedder in front of inboxes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::{join, join_all};
+use jiff::{SignedDuration, Timestamp};
+
+use super::judge::{Health, Judgement, TargetState, judge, probed};
+use super::slots::{Counts, Observation, SlotNumber, Slots, Window};
+use super::store::{Moved, ReadTarget, SLOT_SHARDS, TargetStore};
+use super::{InvalidShedder, ShedderConfig};
+use crate::ledger::{Nonce, Sent};
+use crate::ports::{Inboxes, LedgerError, Outgoing, TimeAndChance};
+use crate::target::TargetKey;
+
+/// An environment writes what it has seen of a target no more often than this, and its first error within as long at once.
+///
+/// A second more than a slot: fifty environments then stay under twelve writes a second together, first errors included,
+/// whatever the share of errors is.
+const FLUSH_EVERY: SignedDuration = SignedDuration::from_secs(6);
+const FLUSH_EVERY_MS: i64 = 6_000;
+const _: () = assert!(FLUSH_EVERY.as_millis() == FLUSH_EVERY_MS as i128);
+/// Fewest observations without an error that are worth a write. Fewer are counted with the next error, or forgotten.
+const FLUSH_SAMPLES_MIN: u64 = 10;
+/// Most changes of a target's state that one send goes through. Each but the last was lost to somebody else.
+const ROUNDS_MAX: usize = 4;
+/// Most changes that are kept for whoever asks for them.
+const NOTES_MAX: usize = 64;
+/// How long a state that was written here outranks an older one that is read: reads may lag.
+const OWN_WRITE_KNOWN: SignedDuration = SignedDuration::from_secs(10);
+
+/// A change of a target's state that was made here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The inbox behind which the target is.
+    pub inbox: String,
+    /// The target.
+    pub target: TargetKey,
+    /// How it stood.
+    pub from: Health,
+    /// How it stands.
+    pub to: Health,
+}
+
+/// What happened since it was last asked for.
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// Messages that were not sent because their target is shed.
+    pub shed: u64,
+    /// Changes of states, at most 64.
+    pub changed: Vec<Changed>,
+    /// Calls of the shedder's own store that failed; the work was let through.
+    pub unavailable: u64,
+    /// The last of these failures.
+    pub trouble: Option<LedgerError>,
+}
+
+/// Inboxes behind a shedder: what is meant for a shed target is not sent and says so.
+#[derive(Debug)]
+pub struct Shedding<I, S, T> {
+    inner: I,
+    store: S,
+    time: T,
+    config: ShedderConfig,
+    /// The target behind each inbox.
+    targets: BTreeMap<String, TargetKey>,
+    shard: u64,
+    /// Where this environment's intervals between two flushes begin, so that those of many are spread.
+    phase_ms: i64,
+    known: Mutex<BTreeMap<String, Known>>,
+    notes: Mutex<Notes>,
+}
+
+/// What this environment knows of one target.
+#[derive(Debug, Default)]
+struct Known {
+    read: Option<Read>,
+    /// Observed here and not written yet.
+    pending: Slots,
+    flushed_in: Option<i64>,
+    error_flushed_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct Read {
+    /// When it was asked for: it is at least as old as that.
+    asked_at: Timestamp,
+    /// What was read; `None` where the store failed.
+    target: Option<ReadTarget>,
+}
+
+/// Whether a message goes to its target.
+enum Verdict {
+    Open,
+    /// One does, under the lease in this state.
+    Probe(TargetState),
+    Shed,
+}
+
+impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
+    /// A shedder in front of `inner`, for the targets behind these inboxes. Others pass.
+    ///
+    /// # Errors
+    /// [`InvalidShedder`] where `config` breaks a rule.
+    pub fn new(
+        inner: I,
+        store: S,
+        time: T,
+        config: ShedderConfig,
+        targets: BTreeMap<String, TargetKey>,
+    ) -> Result<Self, InvalidShedder> {
+        let config = config.checked()?;
+        let chance = time.random();
+        Ok(Self {
+            inner,
+            store,
+            shard: chance.checked_rem(SLOT_SHARDS).unwrap_or_default(),
+            // The upper half, or the shard would say when its environments write.
+            phase_ms: i64::try_from(chance >> 33)
+                .unwrap_or_default()
+                .wrapping_rem(FLUSH_EVERY_MS),
+            time,
+            config,
+            targets,
+            known: Mutex::default(),
+            notes: Mutex::default(),
+        })
+    }
+
+    /// The inboxes behind it.
+    pub fn inner(&self) -> &I {
+        &self.inner
+    }
+
+    /// Its store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// What happened since this was last asked.
+    pub fn take_notes(&self) -> Notes {
+        std::mem::take(&mut *self.notes())
+    }
+
+    async fn send_to(&self, inbox: &str, messages: Vec<Outgoing>) -> Vec<Sent> {
+        let Some(target) = self.targets.get(inbox) else {
+            return self.inner.send(messages).await;
+        };
+        let count = messages.len();
+        match self.verdict(inbox, target).await {
+            Verdict::Open => {
+                let (outcomes, observation, now) = self.call(messages).await;
+                self.observe(inbox, target, observation, now).await;
+                outcomes
+            }
+            Verdict::Probe(probing) => {
+                // One message is enough to ask by, and one is all that is risked.
+                let mut messages = messages;
+                messages.truncate(1);
+                let (mut outcomes, observation, now) = self.call(messages).await;
+                let told = async {
+                    if let Some(health) = probed(observation, &self.config) {
+                        self.change(inbox, target, &probing, health).await;
+                    }
+                };
+                join(told, self.observe(inbox, target, observation, now)).await;
+                self.note_shed(count.saturating_sub(outcomes.len()));
+                outcomes.resize(count, Sent::Shed);
+                outcomes
+            }
+            Verdict::Shed => {
+                self.note_shed(count);
+                vec![Sent::Shed; count]
+            }
+        }
+    }
+
+    /// Sends, and says what that showed of the target, and when.
+    async fn call(&self, messages: Vec<Outgoing>) -> (Vec<Sent>, Option<Observation>, Timestamp) {
+        let began = self.time.now();
+        let outcomes = self.inner.send(messages).await;
+        let now = self.time.now();
+        let observation = observation(&outcomes, now.duration_since(began));
+        (outcomes, observation, now)
+    }
+
+    async fn verdict(&self, inbox: &str, target: &TargetKey) -> Verdict {
+        let now = self.time.now();
+        if self.wants_read(inbox, now, self.config.cache) {
+            self.read(inbox, target, now).await;
+        }
+        for _ in 0..ROUNDS_MAX {
+            let Some((state, judgement)) = self.judged(inbox, now) else {
+                return Verdict::Open;
+            };
+            match judgement {
+                Judgement::Open => return Verdict::Open,
+                Judgement::Shed => return Verdict::Shed,
+                Judgement::Ramp(share) if share.admits(self.time.random()) => return Verdict::Open,
+                Judgement::Ramp(_) => return Verdict::Shed,
+                Judgement::Change(health) => match self.change(inbox, target, &state, health).await {
+                    Some(changed) if health == Health::Probing => return Verdict::Probe(changed),
+                    Some(_) => {}
+                    None if self.state_is(inbox, &state) => return as_it_stands(state.health),
+                    // Somebody was faster, and what became of it is known now.
+                    None => {}
+                },
+            }
+        }
+        self.judged(inbox, now)
+            .map_or(Verdict::Open, |(state, _)| as_it_stands(state.health))
+    }
+
+    /// Reads what is known of a target, and writes beside that what is due to be written.
+    async fn read(&self, inbox: &str, target: &TargetKey, now: Timestamp) {
+        let reach = now.saturating_sub(self.config.reach()).unwrap_or(Timestamp::MIN);
+        let due = self
+            .known()
+            .entry(inbox.to_owned())
+            .or_default()
+            .take_due(now, self.phase_ms, &self.config);
+        let flush = async {
+            match due {
+                Some(counts) => self.flush(target, &counts, now).await,
+                None => Ok(()),
+            }
+        };
+        let (read, flushed) = join(self.store.read(target, SlotNumber::of(reach)), flush).await;
+        let read = self.answered(read);
+        self.answered(flushed);
+        self.known().entry(inbox.to_owned()).or_default().learn(now, read);
+    }
+
+    async fn flush(&self, target: &TargetKey, counts: &Counts, now: Timestamp) -> Result<(), LedgerError> {
+        // All of it in the present slot: one write. It is dated too late by as long as it was held back, and so leaves the
+        // window that much later: a flush interval at most for a busy target; longer only for successes, and fewer than ten.
+        self.store.add(target, SlotNumber::of(now), self.shard, counts).await
+    }
+
+    /// Keeps an observation. The first error in a while is written at once, and so is what follows from it.
+    async fn observe(&self, inbox: &str, target: &TargetKey, observation: Option<Observation>, now: Timestamp) {
+        let Some(observation) = observation else { return };
+        self.known()
+            .entry(inbox.to_owned())
+            .or_default()
+            .hold(now, self.phase_ms, observation);
+        if observation != Observation::Error {
+            return;
+        }
+        let judged = self.judged(inbox, now);
+        let due = self
+            .known()
+            .entry(inbox.to_owned())
+            .or_default()
+            .take_error(now, self.phase_ms, &self.config);
+        let flush = async {
+            let Some(counts) = due else { return };
+            let flushed = self.flush(target, &counts, now).await;
+            if self.answered(flushed).is_some() {
+                // Until it is read again, it is known here all the same.
+                self.known().entry(inbox.to_owned()).or_default().add_read(now, &counts);
+            }
+        };
+        let change = async {
+            if let Some((state, Judgement::Change(Health::Shed))) = judged {
+                self.change(inbox, target, &state, Health::Shed).await;
+            }
+        };
+        join(flush, change).await;
+    }
+
+    /// Moves a target on. Gives its state if that was done here.
+    async fn change(&self, inbox: &str, target: &TargetKey, from: &TargetState, health: Health) -> Option<TargetState> {
+        let to = from.next(
+            health,
+            Nonce::from_random(self.time.random()),
+            self.time.now(),
+            &self.config,
+        );
+        let moved = self.store.change(target, from, &to).await;
+        let (state, done) = match self.answered(moved)? {
+            Moved::Done => (to, true),
+            Moved::Lost(current) => (current, false),
+        };
+        if let Some(read) = self.known().entry(inbox.to_owned()).or_default().read_target() {
+            read.state = state;
+        }
+        if !done {
+            return None;
+        }
+        let mut notes = self.notes();
+        if notes.changed.len() < NOTES_MAX {
+            notes.changed.push(Changed {
+                inbox: inbox.to_owned(),
+                target: target.clone(),
+                from: from.health,
+                to: health,
+            });
+        }
+        Some(to)
+    }
+
+    /// What follows for a target from what was read of it and seen of it here. `None` where nothing could be read.
+    fn judged(&self, inbox: &str, now: Timestamp) -> Option<(TargetState, Judgement)> {
+        let known = self.known();
+        let known = known.get(inbox)?;
+        let read = known.read.as_ref()?.target.as_ref()?;
+        let mut slots = read.slots.clone();
+        slots.merge_all(&known.pending);
+        Some((read.state, judge(&read.state, &slots, now, &self.config)))
+    }
+
+    fn state_is(&self, inbox: &str, state: &TargetState) -> bool {
+        self.known()
+            .get_mut(inbox)
+            .and_then(Known::read_target)
+            .is_none_or(|read| read.state.is_same_as(state))
+    }
+
+    /// Whether what is known of a target is older than `age_max`, or it is time to write something.
+    fn wants_read(&self, inbox: &str, now: Timestamp, age_max: SignedDuration) -> bool {
+        let known = self.known();
+        known
+            .get(inbox)
+            .is_none_or(|known| !known.is_fresh(now, age_max) || known.due(now, self.phase_ms, &self.config).is_some())
+    }
+
+    /// What the store answered; a failure is counted and costs nothing else.
+    fn answered<R>(&self, answer: Result<R, LedgerError>) -> Option<R> {
+        answer
+            .map_err(|error| {
+                let mut notes = self.notes();
+                notes.unavailable = notes.unavailable.saturating_add(1);
+                notes.trouble = Some(error);
+            })
+            .ok()
+    }
+
+    fn note_shed(&self, messages: usize) {
+        let mut notes = self.notes();
+        notes.shed = notes.shed.saturating_add(u64::try_from(messages).unwrap_or(u64::MAX));
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        // Whole entries are left behind by a panic: each is changed in one go.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a target gets whose next state could not be written: as much as in the state that it is in.
+fn as_it_stands(health: Health) -> Verdict {
+    match health {
+        Health::Healthy | Health::Probation => Verdict::Open,
+        Health::Shed | Health::Probing => Verdict::Shed,
+    }
+}
+
+/// What the outcomes of one call show of its target: one observation, however many messages it carried.
+///
+/// That a target is busy, that we may not use it, and that it refuses a message say nothing of its health.
+fn observation(outcomes: &[Sent], latency: SignedDuration) -> Option<Observation> {
+    if outcomes.contains(&Sent::Unreachable) {
+        Some(Observation::Error)
+    } else if outcomes.contains(&Sent::Yes) {
+        Some(Observation::Success(latency))
+    } else {
+        None
+    }
+}
+
+impl Known {
+    fn is_fresh(&self, now: Timestamp, age_max: SignedDuration) -> bool {
+        self.read.as_ref().is_some_and(|read| {
+            let age = now.duration_since(read.asked_at);
+            // A clock that was set back makes nothing fresh.
+            !age.is_negative() && age < age_max
+        })
+    }
+
+    fn read_target(&mut self) -> Option<&mut ReadTarget> {
+        self.read.as_mut()?.target.as_mut()
+    }
+
+    /// Takes what was read, unless something newer was read meanwhile.
+    fn learn(&mut self, asked_at: Timestamp, mut target: Option<ReadTarget>) {
+        let overtaken = self.read.as_ref().is_some_and(|read| {
+            let ahead = read.asked_at.duration_since(asked_at);
+            // Further ahead than that it is the clock that was set back.
+            ahead.is_positive() && ahead < OWN_WRITE_KNOWN
+        });
+        if overtaken {
+            return;
+        }
+        let own = self.read_target().map(|read| read.state);
+        if let (Some(own), Some(target)) = (own, target.as_mut()) {
+            let lags = target.state.token < own.token && asked_at.duration_since(own.since) < OWN_WRITE_KNOWN;
+            if lags {
+                target.state = own;
+            }
+        }
+        self.read = Some(Read { asked_at, target });
+    }
+
+    /// Keeps what was observed until it is written. The first interval begins with the first of it.
+    fn hold(&mut self, now: Timestamp, phase_ms: i64, observation: Observation) {
+        self.flushed_in.get_or_insert(interval(now, phase_ms));
+        self.pending.add(now, observation);
+    }
+
+    fn add_read(&mut self, now: Timestamp, counts: &Counts) {
+        if let Some(read) = self.read_target() {
+            read.slots.merge(SlotNumber::of(now), counts);
+        }
+    }
+
+    /// What is to be written at `now` in the ordinary course: once in an interval, and only if it is worth it.
+    fn due(&self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
+        if self.flushed_in == Some(interval(now, phase_ms)) {
+            return None;
+        }
+        let counts = self.held(now, config);
+        (counts.errors > 0 || counts.samples() >= FLUSH_SAMPLES_MIN).then_some(counts)
+    }
+
+    fn take_due(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
+        let counts = self.due(now, phase_ms, config)?;
+        self.take(&counts, now, phase_ms);
+        Some(counts)
+    }
+
+    /// What is to be written right after an error, if no other error was written lately.
+    fn take_error(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
+        let lately = self.error_flushed_at.is_some_and(|at| {
+            let since = now.duration_since(at);
+            !since.is_negative() && since < FLUSH_EVERY
+        });
+        if lately {
+            return None;
+        }
+        let counts = self.held(now, config);
+        self.take(&counts, now, phase_ms);
+        Some(counts)
+    }
+
+    fn take(&mut self, counts: &Counts, now: Timestamp, phase_ms: i64) {
+        self.flushed_in = Some(interval(now, phase_ms));
+        if counts.errors > 0 {
+            self.error_flushed_at = Some(now);
+        }
+        self.pending = Slots::default();
+    }
+
+    /// What is held back and still in the window.
+    fn held(&self, now: Timestamp, config: &ShedderConfig) -> Counts {
+        Window::at(now, config).over(&self.pending)
+    }
+}
+
+/// The number of the interval between two flushes that `now` is in.
+fn interval(now: Timestamp, phase_ms: i64) -> i64 {
+    now.as_millisecond().saturating_add(phase_ms).div_euclid(FLUSH_EVERY_MS)
+}
+
+impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Inboxes for Shedding<I, S, T> {
+    async fn send(&self, messages: Vec<Outgoing>) -> Vec<Sent> {
+        let mut outcomes = vec![Sent::Unreachable; messages.len()];
+        let mut by_inbox: BTreeMap<String, (Vec<usize>, Vec<Outgoing>)> = BTreeMap::new();
+        for (position, message) in messages.into_iter().enumerate() {
+            let (positions, messages) = by_inbox.entry(message.inbox.clone()).or_default();
+            positions.push(position);
+            messages.push(message);
+        }
+        // Boxed: the futures of all the calls in a row are too large to be moved about.
+        let sends = by_inbox.into_iter().map(|(inbox, (positions, messages))| {
+            Box::pin(async move { (positions, self.send_to(&inbox, messages).await) })
+        });
+        for (positions, sent) in join_all(sends).await {
+            for (position, outcome) in positions.into_iter().zip(sent) {
+                if let Some(slot) = outcomes.get_mut(position) {
+                    *slot = outcome;
+                }
+            }
+        }
+        outcomes
+    }
+
+    async fn prepare(&self, inboxes: &BTreeSet<String>) {
+        let now = self.time.now();
+        // Half of the age at which it would have to be read in front of a send.
+        let age_max = self.config.cache.checked_div(2).unwrap_or(self.config.cache);
+        let wanted = inboxes
+            .iter()
+            .filter_map(|inbox| Some((inbox, self.targets.get(inbox)?)));
+        let stale = wanted.filter(|(inbox, _)| self.wants_read(inbox, now, age_max));
+        join_all(stale.map(|(inbox, target)| Box::pin(self.read(inbox, target, now)))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;
