@@ -27,7 +27,7 @@ fn whole_ms(span: SignedDuration) -> u64 {
 
 /// Spreads neighbouring seeds over all 64 bits: the finaliser of splitmix64
 /// (<https://prng.di.unimi.it/splitmix64.c>, public domain).
-const fn scramble(seed: u64) -> u64 {
+pub(crate) const fn scramble(seed: u64) -> u64 {
     let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)

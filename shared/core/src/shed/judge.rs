@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::ShedderConfig;
 use super::slots::{Observation, SlotNumber, Slots, Window};
+use crate::backoff::scramble;
 use crate::event::words;
 use crate::ledger::{Nonce, Token};
 
@@ -107,8 +108,8 @@ impl Share {
     /// Whether this share has room for whoever drew the random number `chance`.
     #[must_use]
     pub fn admits(self, chance: u64) -> bool {
-        // The upper half of the number, scaled to thousandths.
-        let drawn = (chance >> 32).saturating_mul(u64::from(Self::WHOLE)) >> 32;
+        // Whoever draws in turns draws evenly all the same. The upper half of the number, scaled to thousandths.
+        let drawn = (scramble(chance) >> 32).saturating_mul(u64::from(Self::WHOLE)) >> 32;
         drawn < u64::from(self.0)
     }
 }

@@ -1,7 +1,7 @@
 //! Targets in memory, for tests and simulation.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::judge::TargetState;
 use super::slots::{Counts, SlotNumber};
@@ -9,10 +9,10 @@ use super::store::{Moved, ReadTarget, TargetStore};
 use crate::ports::LedgerError;
 use crate::target::TargetKey;
 
-/// Targets in memory.
-#[derive(Debug, Default)]
+/// Targets in memory. Clones share them.
+#[derive(Clone, Debug, Default)]
 pub struct MemoryTargets {
-    rows: Mutex<BTreeMap<TargetKey, Rows>>,
+    rows: Arc<Mutex<BTreeMap<TargetKey, Rows>>>,
 }
 
 #[derive(Debug, Default)]

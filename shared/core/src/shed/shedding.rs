@@ -6,23 +6,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures_util::future::{join, join_all};
 use jiff::{SignedDuration, Timestamp};
 
+use super::ShedderConfig;
 use super::judge::{Health, Judgement, TargetState, judge, probed};
-use super::slots::{Counts, Observation, SlotNumber, Slots, Window};
+use super::slots::{Counts, Observation, SLOT, SlotNumber, Slots, Window};
 use super::store::{Moved, ReadTarget, SLOT_SHARDS, TargetStore};
-use super::{InvalidShedder, ShedderConfig};
+use crate::backoff::scramble;
 use crate::ledger::{Nonce, Sent};
 use crate::ports::{Inboxes, LedgerError, Outgoing, TimeAndChance};
 use crate::target::TargetKey;
 
-/// An environment writes what it has seen of a target no more often than this, and its first error within as long at once.
-///
-/// A second more than a slot: fifty environments then stay under twelve writes a second together, first errors included,
-/// whatever the share of errors is.
-const FLUSH_EVERY: SignedDuration = SignedDuration::from_secs(6);
-const FLUSH_EVERY_MS: i64 = 6_000;
+/// An environment writes what it has seen of a target no more often than this, apart from a first error.
+const FLUSH_EVERY: SignedDuration = SLOT;
+const FLUSH_EVERY_MS: i64 = 5_000;
 const _: () = assert!(FLUSH_EVERY.as_millis() == FLUSH_EVERY_MS as i128);
-/// Fewest observations without an error that are worth a write. Fewer are counted with the next error, or forgotten.
+/// An error is written at once if none was written for this long. Fifty environments then stay under twelve writes a second
+/// together whatever the share of errors is: ten flushes, and at most 50 / (15 s · e) first errors.
+const ERROR_QUIET: SignedDuration = SignedDuration::from_secs(15);
+/// Fewest observations without an error that are worth a write.
 const FLUSH_SAMPLES_MIN: u64 = 10;
+/// How long fewer than that are held back. Then each of them counts for ten with a chance of one in ten, and for nothing
+/// otherwise: what is counted stays right in the mean, and a write is worth ten all the same. To drop them instead would
+/// leave the errors of many quiet environments without the successes beside them.
+const HELD_MAX: SignedDuration = SignedDuration::from_secs(15);
 /// Most changes of a target's state that one send goes through. Each but the last was lost to somebody else.
 const ROUNDS_MAX: usize = 4;
 /// Most changes that are kept for whoever asks for them.
@@ -100,19 +105,10 @@ enum Verdict {
 
 impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
     /// A shedder in front of `inner`, for the targets behind these inboxes. Others pass.
-    ///
-    /// # Errors
-    /// [`InvalidShedder`] where `config` breaks a rule.
-    pub fn new(
-        inner: I,
-        store: S,
-        time: T,
-        config: ShedderConfig,
-        targets: BTreeMap<String, TargetKey>,
-    ) -> Result<Self, InvalidShedder> {
-        let config = config.checked()?;
+    #[must_use]
+    pub fn new(inner: I, store: S, time: T, config: ShedderConfig, targets: BTreeMap<String, TargetKey>) -> Self {
         let chance = time.random();
-        Ok(Self {
+        Self {
             inner,
             store,
             shard: chance.checked_rem(SLOT_SHARDS).unwrap_or_default(),
@@ -125,7 +121,7 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
             targets,
             known: Mutex::default(),
             notes: Mutex::default(),
-        })
+        }
     }
 
     /// The inboxes behind it.
@@ -215,14 +211,15 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
     /// Reads what is known of a target, and writes beside that what is due to be written.
     async fn read(&self, inbox: &str, target: &TargetKey, now: Timestamp) {
         let reach = now.saturating_sub(self.config.reach()).unwrap_or(Timestamp::MIN);
+        let chance = self.time.random();
         let due = self
             .known()
             .entry(inbox.to_owned())
             .or_default()
-            .take_due(now, self.phase_ms, &self.config);
+            .take_due(now, self.phase_ms, &self.config, chance);
         let flush = async {
             match due {
-                Some(counts) => self.flush(target, &counts, now).await,
+                Some(batch) => self.flush(target, &batch).await,
                 None => Ok(()),
             }
         };
@@ -232,34 +229,37 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
         self.known().entry(inbox.to_owned()).or_default().learn(now, read);
     }
 
-    async fn flush(&self, target: &TargetKey, counts: &Counts, now: Timestamp) -> Result<(), LedgerError> {
-        // All of it in the present slot: one write. It is dated too late by as long as it was held back, and so leaves the
-        // window that much later: a flush interval at most for a busy target; longer only for successes, and fewer than ten.
-        self.store.add(target, SlotNumber::of(now), self.shard, counts).await
+    async fn flush(&self, target: &TargetKey, batch: &Batch) -> Result<(), LedgerError> {
+        self.store.add(target, batch.slot, self.shard, &batch.counts).await
     }
 
     /// Keeps an observation. The first error in a while is written at once, and so is what follows from it.
     async fn observe(&self, inbox: &str, target: &TargetKey, observation: Option<Observation>, now: Timestamp) {
         let Some(observation) = observation else { return };
+        let chance = self.time.random();
         self.known()
             .entry(inbox.to_owned())
             .or_default()
-            .hold(now, self.phase_ms, observation);
-        if observation != Observation::Error {
-            return;
-        }
-        let judged = self.judged(inbox, now);
-        let due = self
-            .known()
-            .entry(inbox.to_owned())
-            .or_default()
-            .take_error(now, self.phase_ms, &self.config);
+            .pending
+            .add(now, observation);
+        let judged = match observation {
+            Observation::Error => self.judged(inbox, now),
+            Observation::Success(_) => None,
+        };
+        let due = {
+            let mut known = self.known();
+            let known = known.entry(inbox.to_owned()).or_default();
+            match observation {
+                Observation::Error => known.take_error(now, self.phase_ms, &self.config),
+                Observation::Success(_) => known.take_first(now, self.phase_ms, &self.config, chance),
+            }
+        };
         let flush = async {
-            let Some(counts) = due else { return };
-            let flushed = self.flush(target, &counts, now).await;
+            let Some(batch) = due else { return };
+            let flushed = self.flush(target, &batch).await;
             if self.answered(flushed).is_some() {
                 // Until it is read again, it is known here all the same.
-                self.known().entry(inbox.to_owned()).or_default().add_read(now, &counts);
+                self.known().entry(inbox.to_owned()).or_default().add_read(&batch);
             }
         };
         let change = async {
@@ -323,7 +323,7 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
         let known = self.known();
         known
             .get(inbox)
-            .is_none_or(|known| !known.is_fresh(now, age_max) || known.due(now, self.phase_ms, &self.config).is_some())
+            .is_none_or(|known| !known.is_fresh(now, age_max) || known.is_due(now, self.phase_ms, &self.config))
     }
 
     /// What the store answered; a failure is counted and costs nothing else.
@@ -406,59 +406,107 @@ impl Known {
         self.read = Some(Read { asked_at, target });
     }
 
-    /// Keeps what was observed until it is written. The first interval begins with the first of it.
-    fn hold(&mut self, now: Timestamp, phase_ms: i64, observation: Observation) {
-        self.flushed_in.get_or_insert(interval(now, phase_ms));
-        self.pending.add(now, observation);
-    }
-
-    fn add_read(&mut self, now: Timestamp, counts: &Counts) {
+    fn add_read(&mut self, batch: &Batch) {
         if let Some(read) = self.read_target() {
-            read.slots.merge(SlotNumber::of(now), counts);
+            read.slots.merge(batch.slot, &batch.counts);
         }
     }
 
-    /// What is to be written at `now` in the ordinary course: once in an interval, and only if it is worth it.
-    fn due(&self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
-        if self.flushed_in == Some(interval(now, phase_ms)) {
-            return None;
+    /// Whether something is to be written in the ordinary course: once in an interval, and only if it is worth it.
+    fn is_due(&self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> bool {
+        if self.pending.0.is_empty() || self.flushed_in == Some(interval(now, phase_ms)) {
+            return false;
         }
-        let counts = self.held(now, config);
-        (counts.errors > 0 || counts.samples() >= FLUSH_SAMPLES_MIN).then_some(counts)
+        let held_too_long = self.pending.0.keys().next().is_some_and(|slot| {
+            let held = now.duration_since(slot.begins_at());
+            held >= HELD_MAX
+        });
+        is_worth_a_write(&self.held(now, config)) || held_too_long
     }
 
-    fn take_due(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
-        let counts = self.due(now, phase_ms, config)?;
-        self.take(&counts, now, phase_ms);
-        Some(counts)
+    fn take_due(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig, chance: u64) -> Option<Batch> {
+        let due = self.is_due(now, phase_ms, config);
+        due.then(|| self.take(now, phase_ms, config))
+            .and_then(|batch| batch.worth(chance))
+    }
+
+    /// What is to be written right after a first success: of an environment that begins, or begins anew. It is thinned like
+    /// what was held too long. Errors are written at once, and without the successes of the same moment they would be all that
+    /// is known when many begin together.
+    fn take_first(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig, chance: u64) -> Option<Batch> {
+        let idle_since = interval(now, phase_ms).saturating_sub(1);
+        let begins = self.flushed_in.is_none_or(|last| last < idle_since);
+        let first = begins && self.pending.total().samples() == 1;
+        first
+            .then(|| self.take(now, phase_ms, config))
+            .and_then(|batch| batch.worth(chance))
     }
 
     /// What is to be written right after an error, if no other error was written lately.
-    fn take_error(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Counts> {
+    fn take_error(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Option<Batch> {
         let lately = self.error_flushed_at.is_some_and(|at| {
             let since = now.duration_since(at);
-            !since.is_negative() && since < FLUSH_EVERY
+            !since.is_negative() && since < ERROR_QUIET
         });
-        if lately {
-            return None;
-        }
-        let counts = self.held(now, config);
-        self.take(&counts, now, phase_ms);
-        Some(counts)
+        (!lately).then(|| self.take(now, phase_ms, config))
     }
 
-    fn take(&mut self, counts: &Counts, now: Timestamp, phase_ms: i64) {
+    /// Takes all that is held back, in the slot of the last of it: one write. The rest is dated too late by as long as it was
+    /// held, and leaves the window that much later.
+    fn take(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Batch {
+        let counts = self.held(now, config);
+        let slot = self.pending.0.keys().next_back().copied();
         self.flushed_in = Some(interval(now, phase_ms));
         if counts.errors > 0 {
             self.error_flushed_at = Some(now);
         }
         self.pending = Slots::default();
+        Batch {
+            slot: slot.unwrap_or_else(|| SlotNumber::of(now)),
+            counts,
+        }
     }
 
     /// What is held back and still in the window.
     fn held(&self, now: Timestamp, config: &ShedderConfig) -> Counts {
         Window::at(now, config).over(&self.pending)
     }
+}
+
+/// What is written at once.
+struct Batch {
+    slot: SlotNumber,
+    counts: Counts,
+}
+
+impl Batch {
+    /// This batch, thinned where it is not worth a write as it is. `None` where nothing is left of it.
+    fn worth(self, chance: u64) -> Option<Self> {
+        if is_worth_a_write(&self.counts) {
+            return Some(self);
+        }
+        let counts = thinned(&self.counts, chance);
+        (!counts.is_empty()).then_some(Self { counts, ..self })
+    }
+}
+
+fn is_worth_a_write(counts: &Counts) -> bool {
+    counts.errors > 0 || counts.samples() >= FLUSH_SAMPLES_MIN
+}
+
+/// Successes of which each counts for ten with a chance of one in ten. Fewer than ten of them.
+fn thinned(counts: &Counts, chance: u64) -> Counts {
+    let mut thinned = Counts::default();
+    let mut drawn = chance;
+    for (kept, count) in thinned.successes.iter_mut().zip(counts.successes) {
+        for _ in 0..count.min(FLUSH_SAMPLES_MIN) {
+            drawn = scramble(drawn.wrapping_add(1));
+            if drawn.is_multiple_of(FLUSH_SAMPLES_MIN) {
+                *kept = kept.saturating_add(FLUSH_SAMPLES_MIN);
+            }
+        }
+    }
+    thinned
 }
 
 /// The number of the interval between two flushes that `now` is in.
@@ -491,8 +539,8 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Inboxes for Shedding<I, S, T>
 
     async fn prepare(&self, inboxes: &BTreeSet<String>) {
         let now = self.time.now();
-        // Half of the age at which it would have to be read in front of a send.
-        let age_max = self.config.cache.checked_div(2).unwrap_or(self.config.cache);
+        // Long before it would have to be read in front of a send: beside the admission it costs no time.
+        let age_max = self.config.cache.checked_div(4).unwrap_or(self.config.cache);
         let wanted = inboxes
             .iter()
             .filter_map(|inbox| Some((inbox, self.targets.get(inbox)?)));

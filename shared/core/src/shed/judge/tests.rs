@@ -136,12 +136,12 @@ fn a_target_that_is_slow_again_in_probation_is_shed_again() {
 #[test]
 fn a_share_admits_as_many_as_it_says() {
     let admitted = |share: Share| {
-        // Evenly spread numbers: multiples of the golden ratio.
+        // Numbers that follow one another evenly, as from a counter: they must not be taken evenly in turn.
         let drawn = (0..10_000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         drawn.filter(|chance| share.admits(*chance)).count()
     };
-    assert!(admitted(Share(100)).abs_diff(1_000) < 20);
-    assert!(admitted(Share(550)).abs_diff(5_500) < 20);
+    assert!(admitted(Share(100)).abs_diff(1_000) < 120);
+    assert!(admitted(Share(550)).abs_diff(5_500) < 200);
     assert_eq!(admitted(Share(1_000)), 10_000);
     assert_eq!(admitted(Share(0)), 0);
 }
