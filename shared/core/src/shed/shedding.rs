@@ -451,20 +451,33 @@ impl Known {
         (!lately).then(|| self.take(now, phase_ms, config))
     }
 
-    /// Takes all that is held back, in the slot of the last of it: one write. The rest is dated too late by as long as it was
-    /// held, and leaves the window that much later.
+    /// Takes all that is held back, for one slot: one write.
     fn take(&mut self, now: Timestamp, phase_ms: i64, config: &ShedderConfig) -> Batch {
-        let counts = self.held(now, config);
-        let slot = self.pending.0.keys().next_back().copied();
+        let batch = Batch {
+            slot: self.date(now),
+            counts: self.held(now, config),
+        };
         self.flushed_in = Some(interval(now, phase_ms));
-        if counts.errors > 0 {
+        if batch.counts.errors > 0 {
             self.error_flushed_at = Some(now);
         }
         self.pending = Slots::default();
-        Batch {
-            slot: slot.unwrap_or_else(|| SlotNumber::of(now)),
-            counts,
+        batch
+    }
+
+    /// The slot that what is held back is counted in. Of a healthy target that is the present one or the one before, whichever
+    /// more of it was seen in: what changes at one instant then leaves the window half a slot late at most. Otherwise it is
+    /// the slot of the last of it, since an error must not be dated before a target was shed or probed.
+    fn date(&self, now: Timestamp) -> SlotNumber {
+        let last = self.pending.0.last_key_value().map(|(slot, _)| *slot);
+        let last = last.unwrap_or_else(|| SlotNumber::of(now));
+        let read = self.read.as_ref().and_then(|read| read.target.as_ref());
+        if read.is_some_and(|read| read.state.health != Health::Healthy) {
+            return last;
         }
+        let before = SlotNumber::from_number(last.number().saturating_sub(1));
+        let seen = |slot| self.pending.0.get(&slot).map_or(0, Counts::samples);
+        if seen(before) > seen(last) { before } else { last }
     }
 
     /// What is held back and still in the window.

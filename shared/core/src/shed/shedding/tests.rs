@@ -486,6 +486,30 @@ fn a_first_error_is_written_at_once_with_all_that_was_held_back() {
 }
 
 #[test]
+fn what_is_held_over_the_border_of_two_slots_is_counted_in_the_fuller_one() {
+    world(|world| {
+        let environment = world.environment();
+        let border = SlotNumber::of(world.time.now()).ends_at();
+        world.time.pass(border.duration_since(world.time.now()) - secs(1));
+        for _ in 0..7 {
+            send(&environment, "a");
+        }
+        world.time.pass(secs(1));
+        world.answer("a", Sent::Unreachable);
+        send(&environment, "a");
+        let slots: Vec<_> = world
+            .stored("a")
+            .slots
+            .0
+            .into_iter()
+            .filter(|(_, counts)| counts.errors > 0)
+            .collect();
+        assert_eq!(slots.len(), 1);
+        assert_eq!(slots[0].0.ends_at(), border, "with the successes before it");
+    });
+}
+
+#[test]
 fn ten_successes_are_written_beside_the_next_read_and_never_by_the_send_itself() {
     world(|world| {
         let environment = world.environment();
