@@ -66,7 +66,7 @@ async fn every_message_has_an_outcome_of_its_own() {
         Sent::Yes,
         Sent::Unreachable,
         Sent::Rejected,
-        Sent::Unreachable,
+        Sent::Throttled,
         Sent::Yes,
         // Nobody said anything about this one.
         Sent::Unreachable,
@@ -108,14 +108,14 @@ async fn eleven_messages_are_two_calls_in_order_and_keep_their_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_of_the_queue_is_unreachable_and_trouble_of_the_request_rejected() {
+async fn trouble_of_the_queue_is_told_by_its_kind_and_trouble_of_the_request_is_rejected() {
     for (fault, expected) in [
         (Fault::Reset, Sent::Unreachable),
         (Fault::Silence, Sent::Unreachable),
-        (Fault::refused("RequestThrottled"), Sent::Unreachable),
+        (Fault::refused("RequestThrottled"), Sent::Throttled),
         (Fault::refused("InternalFailure"), Sent::Unreachable),
-        (Fault::refused("AccessDeniedException"), Sent::Unreachable),
-        (Fault::refused("QueueDoesNotExist"), Sent::Unreachable),
+        (Fault::refused("AccessDeniedException"), Sent::Denied),
+        (Fault::refused("QueueDoesNotExist"), Sent::Denied),
         (Fault::refused("InvalidMessageContents"), Sent::Rejected),
         (Fault::refused("BatchRequestTooLong"), Sent::Rejected),
     ] {
@@ -154,7 +154,7 @@ async fn an_inbox_that_is_not_there_stops_no_other() {
     let outcomes = inboxes(&faults)
         .send(vec![message("nobody", 0), message("reviewer", 1)])
         .await;
-    assert_eq!(outcomes, [Sent::Unreachable, Sent::Yes]);
+    assert_eq!(outcomes, [Sent::Denied, Sent::Yes]);
 }
 
 #[tokio::test(start_paused = true)]

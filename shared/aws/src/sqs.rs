@@ -8,7 +8,7 @@ use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, MessageAttributeValue, SendMessageBatchRequestEntry,
 };
 use forebay_core::ledger::Sent;
-use forebay_core::ports::{ErrorKind, HeldBack, Inboxes, Outgoing, Queues};
+use forebay_core::ports::{ErrorClass, HeldBack, Inboxes, Outgoing, Queues};
 use tokio::task::JoinSet;
 
 use crate::fault::{class_of_code, classify};
@@ -64,7 +64,14 @@ impl Inboxes for SqsInboxes {
                     queues.spawn(send_to_queue(self.client.clone(), url.clone(), messages));
                 }
                 // A session can outlive the stack's knowledge of its agent: when the agent comes back, so does its inbox.
-                None => tracing::error!(inbox = %inbox, "send to inbox {inbox}: no such inbox; add it to the agents"),
+                None => {
+                    tracing::error!(inbox = %inbox, "send to inbox {inbox}: no such inbox; add it to the agents");
+                    for placed in messages {
+                        if let Some(slot) = outcomes.get_mut(placed.position) {
+                            *slot = Sent::Denied;
+                        }
+                    }
+                }
             }
         }
         while let Some(finished) = queues.join_next().await {
@@ -146,7 +153,7 @@ async fn send_batch(client: &Client, url: &str, batch: Vec<(usize, String, Outgo
         Err(error) => {
             let (class, fault) = classify(&error);
             tracing::warn!("send to {url}: {} ({fault})", class.as_str());
-            return all(&positions, of_kind(class.kind()));
+            return all(&positions, of_class(class));
         }
     };
     let position = |id: &str| id.parse::<usize>().ok();
@@ -156,10 +163,10 @@ async fn send_batch(client: &Client, url: &str, batch: Vec<(usize, String, Outgo
         .filter_map(|entry| Some((position(entry.id())?, Sent::Yes)));
     let failed = output.failed().iter().filter_map(|entry| {
         tracing::warn!("send to {url}: an entry failed: {}", entry.code());
-        let outcome = if entry.sender_fault() {
-            of_kind(class_of_code(entry.code()).kind())
-        } else {
-            Sent::Unreachable
+        let outcome = match of_class(class_of_code(entry.code())) {
+            // It says itself that it was not the message.
+            Sent::Rejected if !entry.sender_fault() => Sent::Unreachable,
+            outcome => outcome,
         };
         Some((position(entry.id())?, outcome))
     });
@@ -170,11 +177,15 @@ fn all(positions: &[usize], outcome: Sent) -> Vec<(usize, Sent)> {
     positions.iter().map(|position| (*position, outcome)).collect()
 }
 
-/// Only the message itself counts against its event; a queue that is gone or forbidden is trouble of the surroundings.
-fn of_kind(kind: ErrorKind) -> Sent {
-    match kind {
-        ErrorKind::Retry | ErrorKind::Fix => Sent::Unreachable,
-        ErrorKind::Reject | ErrorKind::Bug => Sent::Rejected,
+/// Only the message itself counts against its event; a queue that is busy, gone or forbidden is trouble of the surroundings.
+fn of_class(class: ErrorClass) -> Sent {
+    match class {
+        ErrorClass::Throttled => Sent::Throttled,
+        ErrorClass::Denied | ErrorClass::NotFound => Sent::Denied,
+        ErrorClass::Conflict | ErrorClass::TimedOut | ErrorClass::Unreachable | ErrorClass::ServerFault => {
+            Sent::Unreachable
+        }
+        ErrorClass::TooLarge | ErrorClass::Invalid | ErrorClass::Unreadable => Sent::Rejected,
     }
 }
 

@@ -86,8 +86,25 @@ fn sizes_are_in_bytes_and_not_in_characters() {
 
 #[test]
 fn only_what_is_wrong_with_the_message_itself_counts_against_it() {
-    assert_eq!(of_kind(ErrorKind::Retry), Sent::Unreachable);
-    assert_eq!(of_kind(ErrorKind::Fix), Sent::Unreachable);
-    assert_eq!(of_kind(ErrorKind::Reject), Sent::Rejected);
-    assert_eq!(of_kind(ErrorKind::Bug), Sent::Rejected);
+    // BRKR-03
+    let check = |expected, classes: &[ErrorClass]| {
+        for class in classes {
+            assert_eq!(of_class(*class), expected, "{class:?}");
+        }
+    };
+    check(Sent::Throttled, &[ErrorClass::Throttled]);
+    check(Sent::Denied, &[ErrorClass::Denied, ErrorClass::NotFound]);
+    check(
+        Sent::Unreachable,
+        &[
+            ErrorClass::Conflict,
+            ErrorClass::TimedOut,
+            ErrorClass::Unreachable,
+            ErrorClass::ServerFault,
+        ],
+    );
+    check(
+        Sent::Rejected,
+        &[ErrorClass::TooLarge, ErrorClass::Invalid, ErrorClass::Unreadable],
+    );
 }
