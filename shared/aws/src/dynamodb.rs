@@ -10,6 +10,7 @@ mod items;
 mod owners;
 mod read;
 mod redact;
+mod targets;
 
 use std::collections::HashMap;
 
@@ -31,6 +32,8 @@ use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session,
 use jiff::{SignedDuration, Timestamp};
 
 use crate::fault::ledger_error;
+pub use targets::DynamoTargets;
+
 use items::{Item, Unreadable, event_pk, millis, name, number, row_key, text};
 
 /// Index of every row that needs attention later.

@@ -12,6 +12,8 @@ use forebay_core::event::{Content, Event, EventId, Kind, Net, Repository, Subjec
 use forebay_core::ledger::{DeliveryRow, EventRow, Nonce, Reason, Sent, State, Status, Token};
 use forebay_core::ports::DUE_SHARDS;
 use forebay_core::session::{AgentName, Owner, OwnerKey, Phase, Pointer, Session, SessionId};
+use forebay_core::shed::{Counts, Health, LATENCY_BOUNDS_MS, SLOT_KEPT, STATE_KEPT, SlotNumber, Slots, TargetState};
+use forebay_core::target::TargetKey;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -60,6 +62,9 @@ pub(crate) mod name {
     pub(crate) const EVENT: &str = "event";
     pub(crate) const SUMMARY: &str = "summary";
     pub(crate) const REDACTED_AT: &str = "redacted_at";
+    pub(crate) const HEALTH: &str = "health";
+    pub(crate) const SINCE: &str = "since";
+    pub(crate) const ERRORS: &str = "errors";
 }
 
 /// A row that cannot be read.
@@ -96,6 +101,32 @@ pub(crate) fn pointer_pk(key: &OwnerKey) -> String {
 /// Partition key of a session.
 pub(crate) fn session_pk(id: &SessionId) -> String {
     format!("session#{id}")
+}
+
+/// Partition key of a target.
+pub(crate) fn target_pk(key: &TargetKey) -> String {
+    format!("target#{key}")
+}
+
+/// Sort key of a target's state. It sorts behind every slot, so that one query reads the state and the latest slots.
+pub(crate) const STATE: &str = "state";
+
+/// Sort key of the first shard of a slot. Zero padded, so that slots sort by time; none of ours is before the epoch.
+pub(crate) fn slot_sk(slot: SlotNumber) -> String {
+    format!("slot#{:010}", slot.number().max(0))
+}
+
+/// Sort key of one shard of a slot.
+pub(crate) fn shard_sk(slot: SlotNumber, shard: u64) -> String {
+    format!("{}#{shard}", slot_sk(slot))
+}
+
+/// The primary key of one row of a target.
+pub(crate) fn target_row(key: &TargetKey, sk: &str) -> Item {
+    Item::from([
+        (name::PK.to_owned(), text(target_pk(key))),
+        (name::SK.to_owned(), text(sk)),
+    ])
 }
 
 /// The primary key of the row in `pk`.
@@ -763,5 +794,61 @@ pub(crate) fn read_session(item: &Item) -> Result<Session, Unreadable> {
         phase: reader.word(name::PHASE, Phase::from_word)?,
         opened_at: reader.needed_time("opened_at")?,
         live_until: reader.needed_time(name::LIVE_UNTIL)?,
+    })
+}
+
+/// The attribute that counts the successes of one bucket: `le_250`, and `over` for what is above every bound.
+fn bucket_name(bucket: usize) -> String {
+    LATENCY_BOUNDS_MS
+        .get(bucket)
+        .map_or_else(|| "over".to_owned(), |bound| format!("le_{bound}"))
+}
+
+/// What is added to a slot's row: attributes and numbers, none of them 0.
+pub(crate) fn added(counts: &Counts) -> Vec<(String, u64)> {
+    let buckets = counts.successes.iter().enumerate();
+    let buckets = buckets.map(|(bucket, count)| (bucket_name(bucket), *count));
+    let errors = (name::ERRORS.to_owned(), counts.errors);
+    buckets.chain([errors]).filter(|(_, count)| *count > 0).collect()
+}
+
+/// When a slot's row may go.
+pub(crate) fn slot_expires_at(slot: SlotNumber) -> AttributeValue {
+    seconds(slot.ends_at().saturating_add(SLOT_KEPT).unwrap_or(Timestamp::MAX))
+}
+
+/// When a state's row may go.
+pub(crate) fn state_expires_at(state: &TargetState) -> AttributeValue {
+    seconds(state.since.saturating_add(STATE_KEPT).unwrap_or(Timestamp::MAX))
+}
+
+/// Adds the slot in `item` to `slots`, if it is one that can be read: a broken row spoils itself alone.
+pub(crate) fn read_slot(item: &Item, slots: &mut Slots) -> Result<(), Unreadable> {
+    let reader = Reader::new(item)?;
+    let slot = reader.needed(name::SK)?.strip_prefix("slot#").and_then(|rest| {
+        let (number, _shard) = rest.split_once('#')?;
+        number.parse().ok().map(SlotNumber::from_number)
+    });
+    let mut counts = Counts {
+        errors: reader.parsed(name::ERRORS)?.unwrap_or(0),
+        ..Counts::default()
+    };
+    for (bucket, count) in counts.successes.iter_mut().enumerate() {
+        let digits = item.get(&bucket_name(bucket)).and_then(|value| value.as_n().ok());
+        *count = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
+    }
+    slots.merge(slot.ok_or(Unreadable::Attribute(name::SK))?, &counts);
+    Ok(())
+}
+
+/// Reads a target's state.
+pub(crate) fn read_target_state(item: &Item) -> Result<TargetState, Unreadable> {
+    let reader = Reader::new(item)?;
+    Ok(TargetState {
+        health: reader.word(name::HEALTH, Health::from_word)?,
+        since: reader.needed_time(name::SINCE)?,
+        lease_until: reader.time(name::LEASE_UNTIL)?,
+        token: Token::from_number(reader.number(name::TOKEN)?),
+        nonce: Nonce::from_random(reader.number(name::NONCE)?),
     })
 }
