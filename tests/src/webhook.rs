@@ -9,6 +9,8 @@ use forebay_aws::http_event::{HttpAnswer, HttpEvent};
 use forebay_aws::metrics::Metrics;
 use forebay_aws::secrets::SecretCache;
 use forebay_core::ports::Ledger;
+use forebay_core::shed::memory::MemoryTargets;
+use forebay_core::shed::{Shedding, TargetStore};
 use forebay_core::signature::Secrets;
 use jiff::Timestamp;
 use webhook::Webhook;
@@ -21,12 +23,12 @@ pub const SECRET: &str = "hook-secret-A";
 
 /// A webhook in process, with everything around it in the test's hands.
 #[derive(Debug)]
-pub struct Stand<L = DynamoLedger> {
-    /// The webhook.
-    pub webhook: Webhook<L, RecordingInboxes, GivenSecrets, ManualTime>,
+pub struct Stand<L = DynamoLedger, S = MemoryTargets> {
+    /// The webhook, its inboxes behind a shedder.
+    pub webhook: Webhook<L, Shedding<RecordingInboxes, S, ManualTime>, GivenSecrets, ManualTime>,
     /// Its ledger, once more.
     pub ledger: L,
-    /// Its inboxes.
+    /// The inboxes behind its shedder.
     pub inboxes: RecordingInboxes,
     /// Its secrets.
     pub secrets: GivenSecrets,
@@ -63,12 +65,23 @@ impl Stand {
 }
 
 impl<L: Ledger + Clone> Stand<L> {
-    /// A webhook on `ledger` with `environment`.
+    /// A webhook on `ledger` with `environment`. Its shedder keeps what it knows in memory.
     ///
     /// # Panics
     /// Where `environment` is unusable.
     #[must_use]
     pub fn with(ledger: L, environment: BTreeMap<String, String>) -> Self {
+        Self::with_targets(ledger, MemoryTargets::new(), environment)
+    }
+}
+
+impl<L: Ledger + Clone, S: TargetStore> Stand<L, S> {
+    /// A webhook on `ledger` and `targets` with `environment`.
+    ///
+    /// # Panics
+    /// Where `environment` is unusable.
+    #[must_use]
+    pub fn with_targets(ledger: L, targets: S, environment: BTreeMap<String, String>) -> Self {
         let config = Config::read(environment).expect("a usable environment");
         let inboxes = RecordingInboxes::default();
         let secrets = GivenSecrets::single(SECRET);
@@ -77,7 +90,13 @@ impl<L: Ledger + Clone> Stand<L> {
         let webhook = Webhook::with(
             config.clone(),
             ledger.clone(),
-            inboxes.clone(),
+            Shedding::new(
+                inboxes.clone(),
+                targets,
+                time.clone(),
+                config.shedder,
+                forebay_aws::shedder::targets(&config.inboxes),
+            ),
             SecretCache::new(secrets.clone(), Duration::from_secs(300)),
             time.clone(),
             Metrics::to("Forebay", Box::new(metrics.clone())),

@@ -12,6 +12,7 @@ use forebay_aws::dynamodb::{DUE_INDEX, RECENT_INDEX, WAITING_INDEX};
 use forebay_core::ledger::Limits;
 use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, NOTICE};
+use forebay_core::shed::{LATENCY_BOUNDS_MS, ShedderConfig};
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::template::{Template, WORKSPACE};
 use serde_json::{Value, json};
@@ -103,7 +104,10 @@ fn the_defaults_of_template_and_code_are_the_same() {
     let mut bare = with_defaults.clone();
     bare.retain(|name, _| needed(name));
     let config = Config::read(with_defaults).unwrap();
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(
+        (config.limits, config.shedder),
+        (Limits::default(), ShedderConfig::default())
+    );
     assert_eq!(format!("{config:?}"), format!("{:?}", Config::read(bare).unwrap()));
     let with_defaults = environment(&template, REAPER, &[]);
     let mut bare = with_defaults.clone();
@@ -124,9 +128,31 @@ fn the_defaults_of_template_and_code_are_the_same() {
 
 #[test]
 fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
-    check_every_border(WEBHOOK, 10, |environment| Config::read(environment).map(drop));
-    check_every_border(REAPER, 11, |environment| ReaperConfig::read(environment).map(drop));
-    check_every_border(SQS, 8, |environment| SqsConfig::read(environment).map(drop));
+    check_every_border(WEBHOOK, 16, |environment| Config::read(environment).map(drop));
+    check_every_border(REAPER, 17, |environment| ReaperConfig::read(environment).map(drop));
+    check_every_border(SQS, 14, |environment| SqsConfig::read(environment).map(drop));
+}
+
+#[test]
+fn every_listed_threshold_of_the_shedder_is_one_that_the_code_takes() {
+    let template = Template::read();
+    for name in ["ShedWindowSeconds", "ShedLatencyMsMax"] {
+        let values = template.at(&format!("/Parameters/{name}/AllowedValues"));
+        for value in values.as_array().unwrap() {
+            let read = Config::read(environment(&template, WEBHOOK, &[(name, value)]));
+            assert!(read.is_ok(), "{name}={value}: {read:?}");
+        }
+    }
+    let bounds = template.at("/Parameters/ShedLatencyMsMax/AllowedValues");
+    let known = |value: &Value| {
+        LATENCY_BOUNDS_MS
+            .iter()
+            .any(|bound| value.as_u64() == Some(u64::from(*bound)))
+    };
+    assert!(bounds.as_array().unwrap().iter().all(known));
+    // A probe's right outlasts the call under it, whatever is chosen.
+    let shortest = template.at("/Parameters/ShedProbeSeconds/MinValue").as_i64().unwrap();
+    assert!(shortest > forebay_core::drive::SEND_TIME_MAX.as_secs());
 }
 
 /// Reads the environment of `function` with every pair of borders of the parameters that it uses: so many have a range.
@@ -371,6 +397,7 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
             ("dynamodb:GetItem", arn("LedgerTable")),
             ("dynamodb:BatchGetItem", arn("LedgerTable")),
             ("dynamodb:Query", index),
+            ("dynamodb:Query", arn("LedgerTable")),
             ("sqs:SendMessage", arn("InboxDispatcher")),
             ("sqs:SendMessage", arn("InboxNotice")),
             ("sqs:SendMessage", inbox("builder")),

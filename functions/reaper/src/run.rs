@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_aws::config::{LEASED_SECONDS_MAX, REAPER_SECONDS_MAX, ReaperConfig};
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_aws::metrics::{Metrics, Reaped as RunReaped, Record, system_time};
-use forebay_aws::sqs::SqsInboxes;
+use forebay_aws::shedder::ShedInboxes;
 use forebay_core::drive::Driver;
 use forebay_core::ledger::{Limits, Nonce};
 use forebay_core::ports::{Due, ErrorClass, Inboxes, Ledger, LedgerError, Raised, TimeAndChance};
@@ -34,7 +34,7 @@ const LEFT_ROWS_MAX: usize = 10_000;
 
 /// The reaper: ports and configuration.
 #[derive(Debug)]
-pub struct Reaper<L = DynamoLedger, I = SqsInboxes, T = forebay_aws::clock::System> {
+pub struct Reaper<L = DynamoLedger, I = ShedInboxes, T = forebay_aws::clock::System> {
     parts: Arc<Parts<L, I, T>>,
     reap: ReapLimits,
     metrics: Metrics,

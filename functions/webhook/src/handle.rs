@@ -8,7 +8,7 @@ use forebay_aws::dynamodb::DynamoLedger;
 use forebay_aws::http_event::{HttpAnswer, HttpEvent};
 use forebay_aws::metrics::Metrics;
 use forebay_aws::secrets::{self, Documents, SecretCache, Store};
-use forebay_aws::sqs::SqsInboxes;
+use forebay_aws::shedder::ShedInboxes;
 use forebay_aws::start::Clients;
 use forebay_core::delivery::{Delivery, DeliveryKey, Digest, EventName, Outcome};
 use forebay_core::event::{Event, Net};
@@ -33,7 +33,7 @@ const _: () = assert!(ADMIT_TIME_MAX.as_millis() < ANSWER_TIME_MAX.as_millis());
 
 /// The webhook: ports and configuration.
 #[derive(Debug)]
-pub struct Webhook<L = DynamoLedger, I = SqsInboxes, D = Store, T = forebay_aws::clock::System> {
+pub struct Webhook<L = DynamoLedger, I = ShedInboxes, D = Store, T = forebay_aws::clock::System> {
     pub(crate) config: Config,
     pub(crate) ledger: L,
     pub(crate) inboxes: I,

@@ -82,12 +82,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
                 &delivery.key,
                 self.ledger.admit(&admission)
             ),
-            by(
-                schedule.admit_by,
-                "read owners for",
-                &delivery.key,
-                self.ledger.pointers(&keys)
-            ),
+            self.owners_beside(schedule.admit_by, &delivery.key, &keys, admission.event.as_ref()),
             self.learn_beside(schedule.admit_by, &delivery, &names),
         );
         let pointers = pointers.map(|mut pointers| {
@@ -117,6 +112,26 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
             self.remember_by(schedule.answer_by, &delivery, &names, pointers.as_ref().ok()),
         );
         Handled { drive, ..handled }
+    }
+
+    /// Reads owners, and lets the inboxes that they decide on be made ready: what stands beside the admission does not stand in
+    /// front of the send.
+    async fn owners_beside(
+        &self,
+        end: Instant,
+        delivery: &DeliveryKey,
+        keys: &[OwnerKey],
+        admittee: Option<&Admittee>,
+    ) -> Result<Pointers, LedgerError> {
+        let pointers = by(end, "read owners for", delivery, self.ledger.pointers(keys)).await?;
+        if let Some(admittee) = unsettled(admittee) {
+            let driver = self.driver();
+            // What is not ready in time is found out when it is sent to.
+            timeout_at(end, driver.prepare(&admittee.event, &pointers))
+                .await
+                .unwrap_or_default();
+        }
+        Ok(pointers)
     }
 
     async fn drive(
@@ -265,8 +280,7 @@ fn handled(verdict: Verdict, admittee: Option<&Admittee>) -> Handled {
 
 /// Pointers to read beside the admission: what routing needs, and the branches and pull requests that the payload names.
 fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
-    let unsettled = admittee.filter(|admittee| admittee.state.status == Status::Claimed);
-    let routing = unsettled
+    let routing = unsettled(admittee)
         .map(|admittee| pointer_keys(&admittee.event))
         .unwrap_or_default();
     let named = names.iter().take(NAMES_MAX).flat_map(|named| {
@@ -277,6 +291,11 @@ fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
     });
     let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
     distinct.into_iter().collect()
+}
+
+/// What is to be driven, if it is admitted.
+fn unsettled(admittee: Option<&Admittee>) -> Option<&Admittee> {
+    admittee.filter(|admittee| admittee.state.status == Status::Claimed)
 }
 
 /// The event's row as its admission wrote it.

@@ -12,6 +12,7 @@ use forebay_core::queue::Envelopes;
 use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, QueueRoutes, Routes, Routing};
 use forebay_core::session::AgentName;
+use forebay_core::shed::ShedderConfig;
 use jiff::SignedDuration;
 
 /// What every inbox's variable begins with; its name follows.
@@ -34,6 +35,14 @@ pub const VARIABLES: &[&str] = &[
     "SKEW_SECONDS",
     "RETRY_SECONDS_MIN",
     "RETRY_SECONDS_MAX",
+    "SHED_WINDOW_SECONDS",
+    "SHED_ERROR_PERCENT",
+    "SHED_LATENCY_MS_MAX",
+    "SHED_SAMPLES_MIN",
+    "SHED_CLEAN_SECONDS",
+    "SHED_PROBATION_SECONDS",
+    "SHED_PROBE_SECONDS",
+    "SHED_CACHE_SECONDS",
     "METRICS_NAMESPACE",
 ];
 /// The same for the reaper, which has no secret.
@@ -54,6 +63,14 @@ pub const REAPER_VARIABLES: &[&str] = &[
     "REAP_EVENTS_MAX",
     "REAP_CONCURRENCY",
     "REAP_PAGE_ROWS",
+    "SHED_WINDOW_SECONDS",
+    "SHED_ERROR_PERCENT",
+    "SHED_LATENCY_MS_MAX",
+    "SHED_SAMPLES_MIN",
+    "SHED_CLEAN_SECONDS",
+    "SHED_PROBATION_SECONDS",
+    "SHED_PROBE_SECONDS",
+    "SHED_CACHE_SECONDS",
     "METRICS_NAMESPACE",
 ];
 /// The same for the function behind queues, which has no secret and no routes of repositories.
@@ -173,6 +190,8 @@ pub struct Config {
     pub routing: Routing,
     /// Spans and ceilings of the ledger.
     pub limits: Limits,
+    /// When a target is shed, and how it comes back.
+    pub shedder: ShedderConfig,
     /// Host of a GitHub Enterprise server; `None` for github.com.
     pub github_host: Option<String>,
     /// Who may call; empty: anybody.
@@ -196,6 +215,8 @@ pub struct ReaperConfig {
     pub routing: Routing,
     /// Spans and ceilings of the ledger.
     pub limits: Limits,
+    /// When a target is shed, and how it comes back.
+    pub shedder: ShedderConfig,
     /// How much one run takes on.
     pub reap: ReapLimits,
     /// `CloudWatch` namespace.
@@ -300,6 +321,7 @@ impl Reader {
         let inboxes = self.inboxes();
         let routing = self.routing(&inboxes.keys().cloned().collect());
         let limits = self.limits();
+        let shedder = self.shedder();
         let github_host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase());
         let source_ranges = self.source_ranges();
         let body_bytes_max = self.number("BODY_BYTES_MAX", 6_291_456, 1_024..=6_291_456);
@@ -311,6 +333,7 @@ impl Reader {
             inboxes,
             routing,
             limits: limits?,
+            shedder: shedder?,
             github_host: github_host.filter(|host| host != GITHUB_COM),
             source_ranges,
             body_bytes_max: usize::try_from(body_bytes_max?).ok()?,
@@ -325,6 +348,7 @@ impl Reader {
         let inboxes = self.inboxes();
         let routing = self.routing(&inboxes.keys().cloned().collect());
         let limits = self.limits();
+        let shedder = self.shedder();
         let events_max = self.number("REAP_EVENTS_MAX", 5_000, 1..=100_000);
         let concurrency = self.number("REAP_CONCURRENCY", 16, 1..=64);
         let page_rows = self.number("REAP_PAGE_ROWS", 100, 1..=1_000);
@@ -333,6 +357,7 @@ impl Reader {
             inboxes,
             routing,
             limits: limits?,
+            shedder: shedder?,
             reap: ReapLimits {
                 events_max: usize::try_from(events_max?).ok()?,
                 concurrency: usize::try_from(concurrency?).ok()?,
@@ -518,6 +543,37 @@ impl Reader {
             retention: days(retention?),
         };
         limits
+            .checked()
+            .map_err(|invalid| self.problems.extend(invalid.rules().iter().map(ToString::to_string)))
+            .ok()
+    }
+
+    fn shedder(&mut self) -> Option<ShedderConfig> {
+        let window = self.number("SHED_WINDOW_SECONDS", 30, 10..=3_600);
+        let latency_ms_max = self.number("SHED_LATENCY_MS_MAX", 5_000, 10..=30_000);
+        let error_percent = self.number("SHED_ERROR_PERCENT", 25, 1..=100);
+        let samples_min = self.number("SHED_SAMPLES_MIN", 10, 1..=1_000_000);
+        let clean = self.number("SHED_CLEAN_SECONDS", 30, 10..=3_600);
+        let probation = self.number("SHED_PROBATION_SECONDS", 30, 1..=3_600);
+        let probe = self.number("SHED_PROBE_SECONDS", 10, 5..=900);
+        let cache = self.number("SHED_CACHE_SECONDS", 2, 1..=5);
+        // The ledger's own reading names what is wrong with it.
+        let skew = self
+            .given("SKEW_SECONDS")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(5);
+        let config = ShedderConfig {
+            window: SignedDuration::from_secs(window?),
+            latency_ms_max: u32::try_from(latency_ms_max?).ok()?,
+            error_percent: u32::try_from(error_percent?).ok()?,
+            samples_min: u32::try_from(samples_min?).ok()?,
+            clean: SignedDuration::from_secs(clean?),
+            probation: SignedDuration::from_secs(probation?),
+            probe: SignedDuration::from_secs(probe?),
+            cache: SignedDuration::from_secs(cache?),
+            skew: SignedDuration::from_secs(i64::max(skew, 0)),
+        };
+        config
             .checked()
             .map_err(|invalid| self.problems.extend(invalid.rules().iter().map(ToString::to_string)))
             .ok()

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod http_event;
 pub mod metrics;
 pub mod secrets;
+pub mod shedder;
 pub mod sqs;
 pub mod sqs_event;
 pub mod start;

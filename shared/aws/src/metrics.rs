@@ -126,6 +126,23 @@ pub struct QueueBatch {
     pub duration_ms: u64,
 }
 
+/// What the shedder did in one send. No dimensions: which target it was is in the log.
+#[metrics(emf::dimension_sets = [[]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct Shedder {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Messages that were not sent because their target is shed. A count.
+    pub shed: u64,
+    /// Targets that were shed, each time anew. A count.
+    pub targets_shed: u64,
+    /// Targets that became healthy again. A count.
+    pub targets_reopened: u64,
+    /// Calls of the shedder's own store that failed; the work was let through. A count.
+    pub shedder_unavailable: u64,
+}
+
 /// A unit of work, as a line of metrics.
 #[derive(Debug)]
 pub enum Record {
@@ -139,6 +156,8 @@ pub enum Record {
     Reaped(Reaped),
     /// See [`QueueBatch`].
     Batch(QueueBatch),
+    /// See [`Shedder`].
+    Shedder(Shedder),
 }
 
 /// Where lines of metrics go.
@@ -180,6 +199,7 @@ impl Metrics {
             Record::Caught(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Batch(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Reaped(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Shedder(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
         };
         drop(format);
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,6 @@
 //! The one cold start: logs, configuration, clients with explicit time-outs.
 
+use std::collections::BTreeMap;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -11,9 +12,13 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
+use crate::clock::System;
 use crate::config::{Config, Problems, ReaperConfig, SqsConfig};
-use crate::dynamodb::DynamoLedger;
+use crate::dynamodb::{DynamoLedger, DynamoTargets};
+use crate::metrics::Metrics;
+use forebay_core::shed::{ShedderConfig, Shedding};
 use crate::secrets::{SecretCache, Store};
+use crate::shedder::{ShedInboxes, Watched, targets};
 use crate::sqs::{SqsInboxes, SqsQueues};
 
 /// Time-outs of one AWS call. Two tries of a call end well within the eight seconds of a delivery.
@@ -34,8 +39,8 @@ const OUR_CRATES: [&str; 6] = ["forebay_core", "forebay_aws", "forebay", "webhoo
 pub struct Clients {
     /// The ledger.
     pub ledger: DynamoLedger,
-    /// The inboxes.
-    pub inboxes: SqsInboxes,
+    /// The inboxes, behind a shedder.
+    pub inboxes: ShedInboxes,
     /// The secrets.
     pub secrets: SecretCache<Store>,
 }
@@ -60,11 +65,36 @@ pub fn configure_reaper() -> Result<ReaperConfig, Problems> {
 }
 
 /// Makes the reaper's clients: ledger and inboxes. Makes no call.
-pub async fn connect_reaper(config: &ReaperConfig) -> (DynamoLedger, SqsInboxes) {
+pub async fn connect_reaper(config: &ReaperConfig) -> (DynamoLedger, ShedInboxes) {
     let sdk = sdk_config().await;
-    (
-        DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
-        SqsInboxes::new(aws_sdk_sqs::Client::new(&sdk), config.inboxes.clone()),
+    let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
+    let shedding = shedding(
+        aws_sdk_sqs::Client::new(&sdk),
+        dynamodb.clone(),
+        &config.table,
+        &config.inboxes,
+        config.shedder,
+    );
+    let inboxes = Watched::new(shedding, System, Metrics::to_stdout(&config.metrics_namespace));
+    (DynamoLedger::new(dynamodb, &config.table), inboxes)
+}
+
+/// The inboxes of a stack, behind a shedder. Makes no call.
+#[must_use]
+pub fn shedding(
+    sqs: aws_sdk_sqs::Client,
+    dynamodb: aws_sdk_dynamodb::Client,
+    table: &str,
+    urls: &BTreeMap<String, String>,
+    config: ShedderConfig,
+) -> Shedding<SqsInboxes, DynamoTargets, System> {
+    let inboxes = SqsInboxes::new(sqs, urls.clone());
+    Shedding::new(
+        inboxes,
+        DynamoTargets::new(dynamodb, table),
+        System,
+        config,
+        targets(urls),
     )
 }
 
@@ -105,9 +135,17 @@ pub async fn connect(config: &Config) -> Clients {
         },
         crate::config::SecretSource::File(path) => Store::File(path.clone()),
     };
+    let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
+    let shedding = shedding(
+        aws_sdk_sqs::Client::new(&sdk),
+        dynamodb.clone(),
+        &config.table,
+        &config.inboxes,
+        config.shedder,
+    );
     Clients {
-        ledger: DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
-        inboxes: SqsInboxes::new(aws_sdk_sqs::Client::new(&sdk), config.inboxes.clone()),
+        inboxes: Watched::new(shedding, System, Metrics::to_stdout(&config.metrics_namespace)),
+        ledger: DynamoLedger::new(dynamodb, &config.table),
         secrets: SecretCache::new(store, config.secret_cache),
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use forebay_core::ledger::memory::MemoryLedger;
 use forebay_core::ledger::{Reason, Sent, Status};
-use forebay_core::ports::ErrorClass;
+use forebay_core::ports::{ErrorClass, LedgerError};
+use forebay_core::shed::{Counts, Moved, ReadTarget, SlotNumber, TargetState, TargetStore};
+use forebay_core::target::TargetKey;
 use forebay_tests::scripted::{Call, Script, Scripted};
 use forebay_tests::webhook::{SECRET, Stand};
 use serde_json::json;
@@ -186,6 +188,57 @@ async fn an_unreachable_inbox_is_no_failure_of_the_delivery_and_stops_no_other()
         told.into(),
         "what each route did is in the row: S3-06"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shed_inbox_leaves_its_events_due_and_not_failed() {
+    // BRKR-02, the ledger's half
+    let stand = routed();
+    stand.inboxes.set_outcome("reviewer", Sent::Unreachable);
+    for id in 1..=10 {
+        stand.post(&delivery(id, "issue_comment", &comment(id, "dev1"))).await;
+    }
+    let tried = stand.inboxes.sends();
+    let answer = stand.post(&delivery(11, "issue_comment", &comment(11, "dev1"))).await;
+    assert_eq!(answer.status(), 202, "GitHub is not told: the ledger has it");
+    assert_eq!((tried, stand.inboxes.sends()), (10, 10), "nothing more is sent");
+    let state = row(&stand, "github/comment/11").await.state;
+    assert_eq!(
+        (state.status, state.reason, state.failures),
+        (Status::FailedRetryable, Some(Reason::Unreachable), 0)
+    );
+    assert_eq!(state.destinations["reviewer"], Sent::Shed);
+    assert!(state.due_at.is_some(), "invariant 5");
+}
+
+/// A store of targets whose reads release whatever waits for them.
+#[derive(Debug)]
+struct Releasing(Arc<Notify>);
+
+impl TargetStore for Releasing {
+    async fn read(&self, _target: &TargetKey, _from: SlotNumber) -> Result<ReadTarget, LedgerError> {
+        self.0.notify_one();
+        Ok(ReadTarget::default())
+    }
+
+    async fn add(&self, _: &TargetKey, _: SlotNumber, _: u64, _: &Counts) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    async fn change(&self, _: &TargetKey, _: &TargetState, _: &TargetState) -> Result<Moved, LedgerError> {
+        Ok(Moved::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_shedder_reads_is_read_beside_the_admission_and_not_after_it() {
+    let notify = Arc::new(Notify::new());
+    let ledger = Scripted::new(MemoryLedger::new());
+    // The admission ends only once the target has been read.
+    ledger.always(Call::Admit, Script::Hold(Arc::clone(&notify)));
+    let stand = Stand::with_targets(ledger, Releasing(notify), crate::payloads::changed(&ROUTED));
+    let answer = stand.post(&delivery(1, "issue_comment", &comment(8, "dev1"))).await;
+    assert_eq!((answer.status(), stand.inboxes.sends()), (202, 1));
 }
 
 #[tokio::test(start_paused = true)]
