@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use forebay_aws::dynamodb::DynamoLedger;
+use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
 use forebay_core::delivery::{DeliveryKey, EventName, Guid, HookId};
 use forebay_core::github::{Envelope, Meaning, read};
 use forebay_core::ledger::Status;
@@ -18,6 +18,7 @@ use forebay_tests::reaper::{RunReads, reads_beside};
 use forebay_tests::strangers::unfamiliar;
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::webhook::{Request, Stand, environment};
+use jiff::SignedDuration;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -74,6 +75,8 @@ struct Row {
     write_units: f64,
     read_units: f64,
     refused_units: f64,
+    /// Calls of the shedder. They run beside those of the ledger; their units are among the others.
+    shedder_calls: usize,
     calls_bar: Option<usize>,
     units_bar: Option<f64>,
 }
@@ -88,16 +91,23 @@ impl Row {
         }
     }
 
-    fn add(&mut self, counts: &Counts) {
+    fn add(&mut self, counted: &Counted) {
         self.deliveries += 1;
-        self.calls_in_a_row_max = self.calls_in_a_row_max.max(counts.in_a_row);
-        self.write_units += counts.write_units;
-        self.read_units += counts.read_units;
-        self.refused_units += counts.refused_units;
+        self.calls_in_a_row_max = self.calls_in_a_row_max.max(counted.ledger.in_a_row);
+        self.shedder_calls += counted.shedder.calls;
+        for counts in [&counted.ledger, &counted.shedder] {
+            self.write_units += counts.write_units;
+            self.read_units += counts.read_units;
+            self.refused_units += counts.refused_units;
+        }
     }
 
     fn mean(&self, sum: f64) -> f64 {
         sum / f64::from(u32::try_from(self.deliveries.max(1)).unwrap_or(u32::MAX))
+    }
+
+    fn mean_count(&self, count: usize) -> f64 {
+        self.mean(f64::from(u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
     fn units(&self) -> f64 {
@@ -110,6 +120,35 @@ impl Row {
             || self.units_bar.is_some_and(|bar| self.units() > bar)
     }
 }
+
+/// Counts the ledger's calls and the shedder's apart.
+#[derive(Default)]
+struct Counters {
+    ledger: Counter,
+    shedder: Counter,
+}
+
+/// What both counted between two looks.
+struct Counted {
+    ledger: Counts,
+    shedder: Counts,
+}
+
+impl Counters {
+    fn take(&self) -> Counted {
+        Counted {
+            ledger: self.ledger.take(),
+            shedder: self.shedder.take(),
+        }
+    }
+}
+
+/// A webhook with ledger and shedder on one table.
+type Owned = Stand<DynamoLedger, DynamoTargets>;
+
+/// Seconds from one delivery to the next: what the shedder knows of a target is too old by then, so that it reads each time.
+/// The dearest case; a busier stack reads less often.
+const APART: SignedDuration = SignedDuration::from_secs(3);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -193,8 +232,9 @@ fn guid(number: usize) -> String {
 }
 
 /// A webhook whose static routes give every repository of `bodies` an owner, or none.
-async fn stand(table: &Table, counter: &Counter, bodies: &[Body], routed: bool) -> Stand {
-    let client = aws_sdk_dynamodb::Client::from_conf(table.config().interceptor(counter.clone()).build());
+async fn stand(table: &Table, counters: &Counters, bodies: &[Body], routed: bool) -> Owned {
+    let client =
+        |counter: &Counter| aws_sdk_dynamodb::Client::from_conf(table.config().interceptor(counter.clone()).build());
     let mut environment = environment();
     if routed {
         let names: std::collections::BTreeSet<String> =
@@ -206,8 +246,10 @@ async fn stand(table: &Table, counter: &Counter, bodies: &[Body], routed: bool) 
         let distinct: std::collections::BTreeSet<String> = routes.into_iter().collect();
         environment.insert("ROUTES".to_owned(), distinct.into_iter().collect::<Vec<_>>().join(","));
     }
-    let stand = Stand::with(DynamoLedger::new(client, TABLE), environment);
-    drop(counter.take());
+    let ledger = DynamoLedger::new(client(&counters.ledger), TABLE);
+    let targets = DynamoTargets::new(client(&counters.shedder), TABLE).patient();
+    let stand = Stand::with_targets(ledger, targets, environment);
+    drop(counters.take());
     stand
 }
 
@@ -221,11 +263,12 @@ async fn count(bodies: &[Body], rows: &mut [Row]) {
     let [delivered, parked, unwanted, ignored, malformed, duplicate] = rows else {
         return;
     };
-    let counter = Counter::default();
+    let counter = Counters::default();
     let table = Table::start().await;
     let owned = stand(&table, &counter, bodies, true).await;
     for (number, body) in bodies.iter().enumerate() {
         let request = Request::new(&body.event, &guid(number), body.bytes.clone());
+        owned.time.pass(APART);
         let sends = owned.inboxes.sends();
         let answer = owned.post(&request).await;
         let counts = counter.take();
@@ -236,6 +279,7 @@ async fn count(bodies: &[Body], rows: &mut [Row]) {
         };
         row.add(&counts);
         if answer.body().contains("\"accepted\"") {
+            owned.time.pass(APART);
             owned.post(&request).await;
             duplicate.add(&counter.take());
         }
@@ -262,7 +306,7 @@ async fn count(bodies: &[Body], rows: &mut [Row]) {
 }
 
 /// Whether the event that `body` means waits for an owner.
-async fn is_parked(stand: &Stand, body: &Body, guid: &str) -> bool {
+async fn is_parked(stand: &Owned, body: &Body, guid: &str) -> bool {
     let (Some(hook), Some(guid), Some(event_name)) = (
         HookId::parse(Some("42")),
         Guid::parse(guid),
@@ -358,16 +402,17 @@ impl Model {
 }
 
 fn print_table(rows: &[Row], model: &Model, bodies: usize) {
-    println!("| delivery | count | calls in a row | bar | write units | bar | read units |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| delivery | count | calls in a row | bar | shedder's calls | write units | bar | read units |");
+    println!("|---|---|---|---|---|---|---|---|");
     for row in rows {
         let bar = |bar: Option<String>| bar.map_or_else(|| "–".to_owned(), |bar| format!("≤ {bar}"));
         println!(
-            "| {} | {} | {} | {} | {:.1} | {} | {:.1} |",
+            "| {} | {} | {} | {} | {:.1} | {:.1} | {} | {:.1} |",
             row.name,
             row.deliveries,
             row.calls_in_a_row_max,
             bar(row.calls_bar.map(|bar| bar.to_string())),
+            row.mean_count(row.shedder_calls),
             row.units(),
             bar(row.units_bar.map(|bar| bar.to_string())),
             row.mean(row.read_units),
@@ -416,6 +461,7 @@ fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads) {
                 "count": row.deliveries,
                 "calls_in_a_row": row.calls_in_a_row_max,
                 "calls_bar": row.calls_bar,
+                "shedder_calls": row.mean_count(row.shedder_calls),
                 "write_units": row.units(),
                 "write_units_bar": row.units_bar,
                 "read_units": row.mean(row.read_units),
