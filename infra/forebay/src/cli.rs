@@ -11,6 +11,7 @@ use crate::send::SendArgs;
 use crate::session::SessionCommand;
 use crate::show::ShowArgs;
 use crate::sign::SignArgs;
+use crate::targets::TargetsArgs;
 
 /// The operator's command of Forebay: a local stack, a demonstration, and a look into the ledger.
 #[derive(Debug, Parser)]
@@ -48,6 +49,11 @@ pub(crate) enum Command {
     /// of that message's group (one issue or pull request) is hidden. Every look counts as a receive, and after
     /// `InboxReceivesMax` receives (10 unless the stack says otherwise) a message moves to the dead letters.
     Inbox(InboxArgs),
+    /// Show how the targets behind the inboxes stand, and set one healthy
+    ///
+    /// A target is shed when too many of its calls fail or are too slow. Its events stay due, and it comes back by itself: after
+    /// a while without an error one call probes it, and a growing share follows.
+    Targets(TargetsArgs),
     /// List what was delivered, the newest first
     ///
     /// A delivery that means an event is listed by it, if it was the first to tell of it. One that means none has neither

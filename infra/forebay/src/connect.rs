@@ -7,17 +7,21 @@ use aws_sdk_dynamodb::config::Credentials;
 use clap::Args;
 use forebay_aws::clock::System;
 use forebay_aws::config::Config;
-use forebay_aws::dynamodb::DynamoLedger;
+use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
 use forebay_aws::sqs::SqsInboxes;
 use forebay_aws::start;
 use forebay_core::drive::Driver;
 use forebay_core::ports::{ErrorKind, LedgerError};
+use forebay_core::shed::Shedding;
 
 use crate::env_file::{self, Variables};
 use crate::environment;
 use crate::error::{Attempt as _, Error};
 use crate::stack::{Stack, StackFile};
 use crate::workspace::Workspace;
+
+/// Inboxes behind a shedder that tells nobody: standard output is for results.
+type Sheltered = Shedding<SqsInboxes, DynamoTargets, System>;
 
 /// Names the ledger. Where it is there, the process's environment is a function's own.
 const TABLE_NAME: &str = "TABLE_NAME";
@@ -43,8 +47,10 @@ pub(crate) struct Connected {
     pub(crate) config: Config,
     /// The ledger.
     pub(crate) ledger: DynamoLedger,
-    /// The inboxes, to send to.
-    pub(crate) inboxes: SqsInboxes,
+    /// The inboxes, to send to as the functions would: a shed target is left alone.
+    pub(crate) inboxes: Sheltered,
+    /// How the targets behind them stand.
+    pub(crate) targets: DynamoTargets,
     /// SQS, to look into the inboxes.
     pub(crate) sqs: aws_sdk_sqs::Client,
 }
@@ -76,16 +82,24 @@ impl Connected {
         let config = Config::read(variables.clone()).attempting(|| "understand the stack".to_owned(), CONFIG_REMEDY)?;
         let sdk = sdk_config(&variables).await;
         let sqs = aws_sdk_sqs::Client::new(&sdk);
+        let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
         Ok(Self {
-            ledger: DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
-            inboxes: SqsInboxes::new(sqs.clone(), config.inboxes.clone()),
+            inboxes: start::shedding(
+                sqs.clone(),
+                dynamodb.clone(),
+                &config.table,
+                &config.inboxes,
+                config.shedder,
+            ),
+            targets: DynamoTargets::new(dynamodb.clone(), &config.table).patient(),
+            ledger: DynamoLedger::new(dynamodb, &config.table),
             sqs,
             config,
         })
     }
 
     /// What drives events there, as the functions would.
-    pub(crate) fn driver(&self) -> Driver<'_, DynamoLedger, SqsInboxes, System> {
+    pub(crate) fn driver(&self) -> Driver<'_, DynamoLedger, Sheltered, System> {
         Driver {
             ledger: &self.ledger,
             inboxes: &self.inboxes,

@@ -35,6 +35,7 @@ mod show;
 mod sign;
 mod stack;
 mod table;
+mod targets;
 mod template;
 mod time;
 mod tools;
@@ -80,6 +81,7 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Inbox(args) => inbox::run(&args, output).await?,
         Command::Deliveries(args) => listing::deliveries(&args, output).await?,
         Command::Events(args) => listing::events(&args, output).await?,
+        Command::Targets(args) => targets::run(&args, output).await?,
         Command::Show(args) => show::run(&args, output).await?,
         Command::Record => record::run(output)?,
     }
