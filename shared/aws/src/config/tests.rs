@@ -44,6 +44,7 @@ fn what_is_needed_is_enough_and_the_rest_has_defaults() {
         (config.limits, config.github_host, config.source_ranges),
         (Limits::default(), None, Vec::new())
     );
+    assert_eq!(config.shedder, ShedderConfig::default());
     assert_eq!(
         (config.body_bytes_max, config.secret_cache),
         (6_291_456, Duration::from_secs(300))
@@ -94,6 +95,14 @@ fn each_number_is_taken_up_to_its_borders_and_refused_beyond_them() {
         ("RETRY_SECONDS_MAX", "15", "43200"),
         ("LEASE_SECONDS", "16", "900"),
         ("SKEW_SECONDS", "0", "19"),
+        ("SHED_WINDOW_SECONDS", "10", "3600"),
+        ("SHED_ERROR_PERCENT", "1", "100"),
+        ("SHED_LATENCY_MS_MAX", "10", "30000"),
+        ("SHED_SAMPLES_MIN", "1", "1000000"),
+        ("SHED_CLEAN_SECONDS", "10", "3600"),
+        ("SHED_PROBATION_SECONDS", "1", "3600"),
+        ("SHED_PROBE_SECONDS", "5", "900"),
+        ("SHED_CACHE_SECONDS", "1", "5"),
     ] {
         for good in [least, most, &format!(" {least} ")] {
             assert!(
@@ -120,6 +129,11 @@ fn each_number_is_taken_up_to_its_borders_and_refused_beyond_them() {
         ("RETRY_SECONDS_MIN", "0"),
         ("LEASE_SECONDS", "15"),
         ("SKEW_SECONDS", "61"),
+        ("SHED_WINDOW_SECONDS", "31"),
+        ("SHED_LATENCY_MS_MAX", "4999"),
+        ("SHED_ERROR_PERCENT", "101"),
+        ("SHED_PROBE_SECONDS", "4"),
+        ("SHED_CACHE_SECONDS", "6"),
     ] {
         assert!(problem(&[(name, bad)]).starts_with(name), "{name}={bad}");
     }

@@ -61,6 +61,13 @@ fn records() -> Vec<Record> {
             oldest_due_seconds: 61,
             duration_ms: 250,
         }),
+        Record::Shedder(Shedder {
+            timestamp,
+            shed: 2,
+            targets_shed: 1,
+            targets_reopened: 0,
+            shedder_unavailable: 1,
+        }),
     ]
 }
 
@@ -86,7 +93,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn each_record_is_one_line_in_the_embedded_format() {
     let lines = lines();
-    assert_eq!(lines.len(), 4);
+    assert_eq!(lines.len(), 5);
     for line in &lines {
         assert_eq!(line["_aws"]["Timestamp"].as_i64(), Some(AT_MS), "milliseconds: {line}");
         for directive in line["_aws"]["CloudWatchMetrics"].as_array().unwrap() {
