@@ -1,6 +1,10 @@
 //! The shedder at work: fifty environments on one clock, a queue that hangs, and events that wait for a shed inbox.
 
-#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of tests fails as a test does"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,10 +1,6 @@
 //! The contract of the shedder's store: every promise of the port, held in memory and on DynamoDB's semantics.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a helper of tests fails as a test does"
-)]
+#![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 use std::sync::Arc;
 

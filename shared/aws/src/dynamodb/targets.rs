@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::types::{ReturnValuesOnConditionCheckFailure, Select};
 use aws_smithy_types::retry::RetryConfig;
 use forebay_core::ledger::Token;
 use forebay_core::ports::{ErrorClass, LedgerError};
-use forebay_core::shed::{Counts, Moved, ReadTarget, SLOT_SHARDS, SlotNumber, TargetState, TargetStore};
+use forebay_core::shed::{Counts, Moved, ReadTarget, SlotNumber, TargetState, TargetStore};
 use forebay_core::target::TargetKey;
 
 use super::items::{self, STATE, Unreadable, millis, name, number, slot_sk, target_pk, target_row, text};
@@ -24,8 +24,8 @@ const CALL_TIME_MAX: Duration = Duration::from_millis(500);
 const ADD_TIME_MAX: Duration = Duration::from_millis(300);
 /// Longest time of any call for somebody who has nobody waiting.
 const PATIENT_TIME_MAX: Duration = Duration::from_secs(20);
-/// Most rows of one read: four minutes of every shard. A longer reach sees the latest of it, and the state in any case.
-const ROWS_MAX: i32 = 50 * SLOT_SHARDS as i32;
+/// Most rows of one read: the state, and about four minutes of every shard. A longer reach sees the latest of it.
+const ROWS_MAX: i32 = 200;
 
 /// Targets in the ledger's table.
 #[derive(Clone, Debug)]

@@ -208,7 +208,8 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
             .map_or(Verdict::Open, |(state, _)| as_it_stands(state.health))
     }
 
-    /// Reads what is known of a target, and writes beside that what is due to be written.
+    /// Reads what is known of a target, and writes beside that what is due to be written. What is read may be without it, and
+    /// then it is known here from the next read on: to count it twice for that long could shed what is well.
     async fn read(&self, inbox: &str, target: &TargetKey, now: Timestamp) {
         let reach = now.saturating_sub(self.config.reach()).unwrap_or(Timestamp::MIN);
         let chance = self.time.random();
@@ -321,9 +322,9 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Shedding<I, S, T> {
     /// Whether what is known of a target is older than `age_max`, or it is time to write something.
     fn wants_read(&self, inbox: &str, now: Timestamp, age_max: SignedDuration) -> bool {
         let known = self.known();
-        known
-            .get(inbox)
-            .is_none_or(|known| !known.is_fresh(now, age_max) || known.is_due(now, self.phase_ms, &self.config))
+        known.get(inbox).is_none_or(|known| {
+            !known.is_fresh(now, age_max, &self.config) || known.is_due(now, self.phase_ms, &self.config)
+        })
     }
 
     /// What the store answered; a failure is counted and costs nothing else.
@@ -374,9 +375,11 @@ fn observation(outcomes: &[Sent], latency: SignedDuration) -> Option<Observation
 }
 
 impl Known {
-    fn is_fresh(&self, now: Timestamp, age_max: SignedDuration) -> bool {
+    fn is_fresh(&self, now: Timestamp, age_max: SignedDuration, config: &ShedderConfig) -> bool {
         self.read.as_ref().is_some_and(|read| {
             let age = now.duration_since(read.asked_at);
+            // A store that fails is not asked more often than that: whoever asks waits.
+            let age_max = if read.target.is_some() { age_max } else { config.cache };
             // A clock that was set back makes nothing fresh.
             !age.is_negative() && age < age_max
         })

@@ -389,21 +389,25 @@ fn a_probe_that_another_has_taken_over_changes_nothing() {
 
 #[test]
 fn slow_successes_shed_as_errors_do() {
-    // S1-05: P50 above 5 s.
+    // S1-05
     world(|world| {
-        let environment = world.environment();
-        *world.told.latency.lock().unwrap() = SignedDuration::from_millis(2_900);
-        assert_eq!(world.send(&environment, 12), [Sent::Yes; 12], "slow, and not too slow");
-        world.time.pass(secs(60));
-        let quick = ShedderConfig {
-            latency_ms_max: 2_500,
-            ..ShedderConfig::default()
+        let environment = |latency_ms_max| {
+            let config = ShedderConfig {
+                latency_ms_max,
+                ..ShedderConfig::default()
+            };
+            let targets = BTreeMap::from([("a".to_owned(), target("a"))]);
+            Shedding::new(world.told, world.store, world.time, config, targets)
         };
-        let targets = BTreeMap::from([("a".to_owned(), target("a"))]);
-        let strict = Shedding::new(world.told, world.store, world.time, quick, targets);
-        for _ in 0..8 {
-            assert_eq!(send(&strict, "a"), Sent::Yes);
+        *world.told.latency.lock().unwrap() = SignedDuration::from_millis(900);
+        let (patient, strict) = (environment(1_000), environment(500));
+        for _ in 0..20 {
+            assert_eq!(send(&patient, "a"), Sent::Yes, "slow, and not too slow");
         }
+        world.time.pass(secs(60));
+        let outcomes: Vec<_> = (0..18).map(|_| send(&strict, "a")).collect();
+        assert_eq!(outcomes[..9], [Sent::Yes; 9], "a minimum of samples");
+        assert_eq!((outcomes[17], world.health()), (Sent::Shed, Health::Shed));
     });
 }
 
@@ -451,6 +455,19 @@ fn a_known_verdict_costs_no_read_and_is_asked_for_again_when_it_is_old() {
         world.time.pass(SignedDuration::from_millis(1));
         send(&environment, "a");
         assert_eq!(world.store.take_reads(), 1);
+    });
+}
+
+#[test]
+fn a_store_that_hangs_is_not_asked_again_beside_every_admission() {
+    world(|world| {
+        let environment = world.environment();
+        world.store.fail(&["read"]);
+        for _ in 0..8 {
+            block_on(environment.prepare(&BTreeSet::from(["a".to_owned()])));
+            world.time.pass(SignedDuration::from_millis(500));
+        }
+        assert_eq!(world.store.take_reads(), 2, "in four seconds");
     });
 }
 
