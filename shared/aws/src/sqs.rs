@@ -163,11 +163,10 @@ async fn send_batch(client: &Client, url: &str, batch: Vec<(usize, String, Outgo
         .filter_map(|entry| Some((position(entry.id())?, Sent::Yes)));
     let failed = output.failed().iter().filter_map(|entry| {
         tracing::warn!("send to {url}: an entry failed: {}", entry.code());
-        let outcome = match of_class(class_of_code(entry.code())) {
-            // It says itself that it was not the message.
-            Sent::Rejected if !entry.sender_fault() => Sent::Unreachable,
-            outcome => outcome,
-        };
+        let outcome = of_class(class_of_code(entry.code()));
+        // Without a fault of the sender it was not the message.
+        let innocent = outcome == Sent::Rejected && !entry.sender_fault();
+        let outcome = if innocent { Sent::Unreachable } else { outcome };
         Some((position(entry.id())?, outcome))
     });
     sent.chain(failed).collect()

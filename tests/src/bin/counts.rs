@@ -135,6 +135,12 @@ struct Counted {
 }
 
 impl Counters {
+    /// Leaves what was counted so far out.
+    fn forget(&self) {
+        drop(self.ledger.take());
+        drop(self.shedder.take());
+    }
+
     fn take(&self) -> Counted {
         Counted {
             ledger: self.ledger.take(),
@@ -249,7 +255,7 @@ async fn stand(table: &Table, counters: &Counters, bodies: &[Body], routed: bool
     let ledger = DynamoLedger::new(client(&counters.ledger), TABLE);
     let targets = DynamoTargets::new(client(&counters.shedder), TABLE).patient();
     let stand = Stand::with_targets(ledger, targets, environment);
-    drop(counters.take());
+    counters.forget();
     stand
 }
 
@@ -301,7 +307,7 @@ async fn count(bodies: &[Body], rows: &mut [Row]) {
         if answer.body().contains("\"accepted\"") && is_parked(&unowned, body, &guid(number)).await {
             parked.add(&counts);
         }
-        drop(counter.take());
+        counter.forget();
     }
 }
 

@@ -8,7 +8,7 @@ fn start() -> Timestamp {
 }
 
 fn after(seconds: i64) -> Timestamp {
-    start() + secs(seconds)
+    start().saturating_add(secs(seconds)).unwrap()
 }
 
 fn state(health: Health) -> TargetState {

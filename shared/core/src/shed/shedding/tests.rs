@@ -14,7 +14,8 @@ struct Time {
 
 impl TimeAndChance for &Time {
     fn now(&self) -> Timestamp {
-        at(0) + SignedDuration::from_millis(self.now_ms.load(Ordering::SeqCst))
+        let passed = SignedDuration::from_millis(self.now_ms.load(Ordering::SeqCst));
+        at(0).saturating_add(passed).unwrap()
     }
 
     fn random(&self) -> u64 {
