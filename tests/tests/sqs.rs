@@ -138,20 +138,39 @@ async fn nothing_is_acknowledged_while_the_ledger_is_down_and_nothing_is_lost() 
     stand
         .ledger
         .always(Call::AdmitEvent, Script::Fail(ErrorClass::Unreachable));
-    let batch = orders(&["m1", "m2", "m3"]);
-    assert_eq!(stand.take(&batch).await.unwrap(), ["m1", "m2", "m3"]);
+    let ids: Vec<String> = (0..10).map(|n| format!("m{n}")).collect();
+    let batch = orders(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(stand.take(&batch).await.unwrap(), ids);
     let calls = stand.ledger.calls().len();
-    assert_eq!(stand.take(&batch).await.unwrap(), ["m1", "m2", "m3"]);
+    let again = stand.take(&batch).await.unwrap();
+    assert_eq!(again.len(), 10);
     assert_eq!(
         stand.ledger.calls().len(),
         calls + 1,
         "a sick ledger is tried with one message"
     );
     let held_back = stand.queues.held_back();
-    assert_eq!(held_back.len(), 6, "and all of them come again later");
+    assert_eq!(held_back.len(), 20, "and all of them come again later");
     stand.ledger.mend();
     assert_eq!(stand.take(&batch).await.unwrap(), NONE);
-    assert_eq!(arrived(&stand.inboxes, "builder").len(), 3);
+    assert_eq!(arrived(&stand.inboxes, "builder").len(), 10);
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_busy_is_not_sick() {
+    // BRKR-03
+    let stand = stand();
+    for class in [ErrorClass::Throttled, ErrorClass::Denied, ErrorClass::Conflict] {
+        stand.ledger.always(Call::AdmitEvent, Script::Fail(class));
+        let ids: Vec<String> = (0..20).map(|n| format!("m{n}")).collect();
+        let batch = orders(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+        for _ in 0..2 {
+            let calls = stand.ledger.calls().len();
+            assert_eq!(stand.take(&batch).await.unwrap(), ids);
+            assert_eq!(stand.ledger.calls().len(), calls + 20, "{class:?}");
+        }
+    }
+    assert_eq!(stand.queues.held_back(), []);
 }
 
 #[test]

@@ -427,6 +427,7 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
         ("dynamodb:PutItem", arn("LedgerTable")),
         ("dynamodb:UpdateItem", arn("LedgerTable")),
         ("dynamodb:GetItem", arn("LedgerTable")),
+        ("dynamodb:Query", arn("LedgerTable")),
         ("sqs:SendMessage", arn("InboxDispatcher")),
         ("sqs:SendMessage", arn("InboxNotice")),
         ("sqs:SendMessage", inbox("builder")),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use forebay_aws::config::{LEASED_SECONDS_MAX, SQS_SECONDS_MAX, SqsConfig};
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_aws::metrics::{Metrics, QueueBatch, Record, system_time};
-use forebay_aws::sqs::{SqsInboxes, SqsQueues};
+use forebay_aws::shedder::ShedInboxes;
+use forebay_aws::sqs::SqsQueues;
 use forebay_aws::sqs_event::{BatchAnswer, BatchItemFailure, SqsEvent};
 use forebay_core::drive::{Driven, Driver, admittee, malformed};
 use forebay_core::event::{EventId, Net};
@@ -15,6 +16,7 @@ use forebay_core::ledger::{Admitted, EventAdmission, EventRow, Lease, Limits, No
 use forebay_core::ports::{ErrorClass, HeldBack, Inboxes, Ledger, LedgerError, Queues, TimeAndChance};
 use forebay_core::queue::{self, Conversion, Message};
 use forebay_core::route::Routing;
+use forebay_core::shed::{Observation, ShedderConfig, SlotNumber, Slots, Window};
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -58,7 +60,7 @@ pub struct Nameless(pub usize);
 
 /// What takes batches: ports and configuration.
 #[derive(Debug)]
-pub struct Intake<L = DynamoLedger, I = SqsInboxes, Q = SqsQueues, T = forebay_aws::clock::System> {
+pub struct Intake<L = DynamoLedger, I = ShedInboxes, Q = SqsQueues, T = forebay_aws::clock::System> {
     ledger: L,
     inboxes: I,
     queues: Q,
@@ -67,8 +69,10 @@ pub struct Intake<L = DynamoLedger, I = SqsInboxes, Q = SqsQueues, T = forebay_a
     conversion: Conversion,
     limits: Limits,
     metrics: Metrics,
-    /// The ledger kept nothing of the last round. Judged by this environment alone: what it would share it could not write.
-    ledger_is_sick: Mutex<bool>,
+    /// What this environment has seen of the ledger lately. Judged by it alone: what it would share, a sick ledger would not
+    /// take.
+    ledger_seen: Mutex<Slots>,
+    shedder: ShedderConfig,
 }
 
 /// What became of a message.
@@ -116,7 +120,8 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             conversion: config.envelopes.into(),
             limits: config.limits,
             metrics,
-            ledger_is_sick: Mutex::new(false),
+            ledger_seen: Mutex::default(),
+            shedder: config.shedder,
         }
     }
 
@@ -139,7 +144,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         let mut again = Vec::new();
         let mut held_back = Vec::new();
         while self.time.now() <= last_start {
-            // A ledger that failed a whole round is tried with one message before it gets all of them.
+            // A sick ledger is tried with one message before it gets all of them.
             let sick = self.is_ledger_sick();
             let heads = lanes.heads(if sick { 1 } else { usize::MAX });
             if heads.is_empty() {
@@ -147,7 +152,6 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             }
             let messages: Vec<&Message> = heads.iter().map(|head| &head.message).collect();
             let fates = self.round(&messages, &mut counts).await;
-            self.note_health(&fates);
             let stop = sick && self.is_ledger_sick();
             for (head, fate) in heads.into_iter().zip(fates) {
                 self.conclude(head, &fate, &mut lanes, &mut again, &mut held_back);
@@ -206,12 +210,21 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         let end = Instant::now() + ROUND_TIME_MAX;
         let now = self.time.now();
         let mut kept = Vec::with_capacity(messages.len());
-        for (message, (one, counted)) in messages.iter().zip(join_all(self.keeping(messages, now)).await) {
+        // What the shedder has to ask is asked beside the admissions, and not in front of the sends.
+        let preparing = async {
+            let inboxes = messages
+                .iter()
+                .map(|message| self.routing.queues.inbox(&message.queue).to_owned())
+                .collect();
+            self.inboxes.prepare(&inboxes).await;
+        };
+        let (admitted, ()) = tokio::join!(join_all(self.keeping(messages, now)), preparing);
+        for (message, (one, counted)) in messages.iter().zip(admitted) {
             counts.malformed += u64::from(message.is_malformed());
             match counted {
                 Counted::Created => counts.created += 1,
                 Counted::Duplicate => counts.duplicates += 1,
-                Counted::Unkept => counts.unkept += 1,
+                Counted::Unkept(_) => counts.unkept += 1,
             }
             kept.push(one);
         }
@@ -245,7 +258,14 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         now: Timestamp,
     ) -> impl Iterator<Item = impl Future<Output = (Kept, Counted)> + 'a> {
         // Boxed: the futures of all messages of a round lie side by side.
-        messages.iter().map(move |message| Box::pin(self.keep(message, now)))
+        messages.iter().map(move |message| {
+            Box::pin(async move {
+                let kept = self.keep(message, now).await;
+                let then = self.time.now();
+                self.note_health(&kept.1, then.duration_since(now), then);
+                kept
+            })
+        })
     }
 
     /// Makes a message durable.
@@ -288,7 +308,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             }
             Err(error) => {
                 tracing::error!(event.id = %id, error = %error.cause(), "{error}; its message comes again");
-                (Kept::Done(Fate::Unkept), Counted::Unkept)
+                (Kept::Done(Fate::Unkept), Counted::Unkept(error.class))
             }
         }
     }
@@ -331,14 +351,40 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         }
     }
 
-    /// A ledger that kept nothing of a round is sick until it keeps something.
-    fn note_health(&self, fates: &[Fate]) {
-        let mut sick = self.ledger_is_sick.lock().unwrap_or_else(PoisonError::into_inner);
-        *sick = fates.iter().all(|fate| *fate == Fate::Unkept);
+    /// Notes how the ledger did with one message. It takes one that is kept to call a sick one well again.
+    fn note_health(&self, counted: &Counted, took: SignedDuration, now: Timestamp) {
+        let mut seen = self.ledger_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match counted {
+            Counted::Created | Counted::Duplicate => {
+                if self.is_bad(&seen, now) {
+                    *seen = Slots::default();
+                }
+                seen.add(now, Observation::Success(took));
+            }
+            Counted::Unkept(class) => match class {
+                ErrorClass::TimedOut | ErrorClass::Unreachable | ErrorClass::ServerFault => {
+                    seen.add(now, Observation::Error);
+                }
+                // A busy, contended or forbidden ledger is not sick, and one message that it refuses is that message's.
+                ErrorClass::Throttled
+                | ErrorClass::Conflict
+                | ErrorClass::Denied
+                | ErrorClass::NotFound
+                | ErrorClass::TooLarge
+                | ErrorClass::Invalid
+                | ErrorClass::Unreadable => {}
+            },
+        }
+        seen.forget_before(SlotNumber::of(before_the_window(now, &self.shedder)));
+    }
+
+    fn is_bad(&self, seen: &Slots, now: Timestamp) -> bool {
+        Window::at(now, &self.shedder).over(seen).is_bad(&self.shedder)
     }
 
     fn is_ledger_sick(&self) -> bool {
-        *self.ledger_is_sick.lock().unwrap_or_else(PoisonError::into_inner)
+        let seen = self.ledger_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_bad(&seen, self.time.now())
     }
 
     async fn hold_back(&self, held_back: Vec<HeldBack>) {
@@ -375,7 +421,12 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
 enum Counted {
     Created,
     Duplicate,
-    Unkept,
+    Unkept(ErrorClass),
+}
+
+/// An instant that no window at `now` reaches back to.
+fn before_the_window(now: Timestamp, shedder: &ShedderConfig) -> Timestamp {
+    now.saturating_sub(shedder.reach()).unwrap_or(Timestamp::MIN)
 }
 
 /// What holds a message back, if its queue gave a handle for that.

@@ -87,6 +87,14 @@ pub const SQS_VARIABLES: &[&str] = &[
     "SKEW_SECONDS",
     "RETRY_SECONDS_MIN",
     "RETRY_SECONDS_MAX",
+    "SHED_WINDOW_SECONDS",
+    "SHED_ERROR_PERCENT",
+    "SHED_LATENCY_MS_MAX",
+    "SHED_SAMPLES_MIN",
+    "SHED_CLEAN_SECONDS",
+    "SHED_PROBATION_SECONDS",
+    "SHED_PROBE_SECONDS",
+    "SHED_CACHE_SECONDS",
     "METRICS_NAMESPACE",
 ];
 /// Takes the place of `SECRET_ID` on a laptop: a file with the same document.
@@ -236,6 +244,8 @@ pub struct SqsConfig {
     pub envelopes: Envelopes,
     /// Spans and ceilings of the ledger.
     pub limits: Limits,
+    /// When a target is shed, and when the ledger counts as sick.
+    pub shedder: ShedderConfig,
     /// `CloudWatch` namespace.
     pub metrics_namespace: String,
 }
@@ -390,12 +400,14 @@ impl Reader {
                 "RETENTION_DAYS must be at least {QUEUE_RETENTION_DAYS_MIN} where queues are sources, which keep a message for up to 14"
             ));
         }
+        let shedder = self.shedder();
         Some(SqsConfig {
             table: table?,
             inboxes,
             routing,
             envelopes,
             limits: limits?,
+            shedder: shedder?,
             metrics_namespace: self.metrics_namespace(),
         })
     }

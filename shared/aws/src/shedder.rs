@@ -47,7 +47,7 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Watched<I, S, T> {
             log(changed);
         }
         if let Some(trouble) = &notes.trouble {
-            tracing::warn!(error = %source_of(trouble), "{trouble}; nothing is shed for that");
+            tracing::warn!(error = %trouble.cause(), "{trouble}; nothing is shed for that");
         }
         let to = |health: Health| count(notes.changed.iter().filter(|changed| changed.to == health).count());
         let told = Shedder {
@@ -95,11 +95,4 @@ fn log(changed: &Changed) {
 
 fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
-}
-
-/// What AWS said about a failed call: a code, never content.
-fn source_of(error: &forebay_core::ports::LedgerError) -> String {
-    std::error::Error::source(error)
-        .map(ToString::to_string)
-        .unwrap_or_default()
 }

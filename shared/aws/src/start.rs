@@ -16,10 +16,10 @@ use crate::clock::System;
 use crate::config::{Config, Problems, ReaperConfig, SqsConfig};
 use crate::dynamodb::{DynamoLedger, DynamoTargets};
 use crate::metrics::Metrics;
-use forebay_core::shed::{ShedderConfig, Shedding};
 use crate::secrets::{SecretCache, Store};
 use crate::shedder::{ShedInboxes, Watched, targets};
 use crate::sqs::{SqsInboxes, SqsQueues};
+use forebay_core::shed::{ShedderConfig, Shedding};
 
 /// Time-outs of one AWS call. Two tries of a call end well within the eight seconds of a delivery.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
@@ -108,14 +108,19 @@ pub fn configure_sqs() -> Result<SqsConfig, Problems> {
 }
 
 /// Makes the clients of the function behind queues: ledger, inboxes and queues. Makes no call.
-pub async fn connect_sqs(config: &SqsConfig) -> (DynamoLedger, SqsInboxes, SqsQueues) {
+pub async fn connect_sqs(config: &SqsConfig) -> (DynamoLedger, ShedInboxes, SqsQueues) {
     let sdk = sdk_config().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
     let sqs = aws_sdk_sqs::Client::new(&sdk);
-    (
-        DynamoLedger::new(aws_sdk_dynamodb::Client::new(&sdk), &config.table),
-        SqsInboxes::new(sqs.clone(), config.inboxes.clone()),
-        SqsQueues::new(sqs),
-    )
+    let shedding = shedding(
+        sqs.clone(),
+        dynamodb.clone(),
+        &config.table,
+        &config.inboxes,
+        config.shedder,
+    );
+    let inboxes = Watched::new(shedding, System, Metrics::to_stdout(&config.metrics_namespace));
+    (DynamoLedger::new(dynamodb, &config.table), inboxes, SqsQueues::new(sqs))
 }
 
 /// The instant that Lambda's deadline is, in milliseconds since the epoch.

@@ -254,9 +254,9 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     }
 
     async fn drive_once(&self, row: &EventRow, lease: Lease, pointers: &Pointers) -> Result<Driven, LedgerError> {
-        let prepared = vec![self.prepare(row, lease, pointers).await];
-        let driven = self.send_and_settle(prepared).await.pop();
-        driven.expect("every prepared event has an outcome")
+        let loaded = vec![self.load(row, lease, pointers).await];
+        let driven = self.send_and_settle(loaded).await.pop();
+        driven.expect("every loaded event has an outcome")
     }
 
     /// Drives events whose owners no pointer shows, together: their sends go out in batches, and everything else overlaps.
@@ -267,17 +267,17 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
         let nobody = Pointers::default();
         let (rows, leases): (Vec<EventRow>, Vec<Lease>) = claimed.into_iter().unzip();
         let preparing = rows.iter().zip(leases);
-        let prepared = join_all(preparing.map(|(row, lease)| self.prepare(row, lease, &nobody))).await;
-        self.send_and_settle(prepared).await
+        let loaded = join_all(preparing.map(|(row, lease)| self.load(row, lease, &nobody))).await;
+        self.send_and_settle(loaded).await
     }
 
-    async fn send_and_settle(&self, prepared: Vec<Prepared<'_>>) -> Vec<Result<Driven, LedgerError>> {
-        let sent = self.send(prepared).await;
+    async fn send_and_settle(&self, loaded: Vec<Loaded<'_>>) -> Vec<Result<Driven, LedgerError>> {
+        let sent = self.send(loaded).await;
         join_all(sent.into_iter().map(|sent| self.settle_sent(sent))).await
     }
 
     /// Decides where an event goes, and gets what goes there.
-    async fn prepare<'r>(&self, row: &'r EventRow, lease: Lease, pointers: &Pointers) -> Prepared<'r> {
+    async fn load<'r>(&self, row: &'r EventRow, lease: Lease, pointers: &Pointers) -> Loaded<'r> {
         let now = self.time.now();
         let plan = plan(row, pointers, self.routing, self.limits, now);
         let unsent = match &plan {
@@ -287,7 +287,7 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
             }
             Plan::Park(_) | Plan::End(..) => Vec::new(),
         };
-        let mut prepared = Prepared {
+        let mut loaded = Loaded {
             row,
             event: Cow::Borrowed(&row.event),
             lease,
@@ -295,34 +295,34 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
             unsent,
             obstacle: None,
         };
-        if prepared.unsent.is_empty() {
-            return prepared;
+        if loaded.unsent.is_empty() {
+            return loaded;
         }
         if let Some(Content::Apart(_)) = &row.event.content {
             match self.ledger.content(&row.event.id).await {
-                Ok(content) => prepared.event.to_mut().content = content.map(Content::Here),
-                Err(error) => prepared.obstacle = Some(Obstacle::Unread(error)),
+                Ok(content) => loaded.event.to_mut().content = content.map(Content::Here),
+                Err(error) => loaded.obstacle = Some(Obstacle::Unread(error)),
             }
         }
-        if prepared.lease.until().duration_since(self.time.now()) < SEND_TIME_MAX {
-            prepared.obstacle.get_or_insert(Obstacle::OutOfTime);
+        if loaded.lease.until().duration_since(self.time.now()) < SEND_TIME_MAX {
+            loaded.obstacle.get_or_insert(Obstacle::OutOfTime);
         }
-        prepared
+        loaded
     }
 
-    /// Sends what is prepared, all at once.
-    async fn send<'r>(&self, prepared: Vec<Prepared<'r>>) -> Vec<SentOut<'r>> {
-        let messages: Vec<Outgoing> = prepared.iter().flat_map(Prepared::messages).collect();
+    /// Sends what is loaded, all at once.
+    async fn send<'r>(&self, loaded: Vec<Loaded<'r>>) -> Vec<SentOut<'r>> {
+        let messages: Vec<Outgoing> = loaded.iter().flat_map(Loaded::messages).collect();
         let mut outcomes = if messages.is_empty() {
             Vec::new().into_iter()
         } else {
             self.inboxes.send(messages).await.into_iter()
         };
-        let mut sent_out = Vec::with_capacity(prepared.len());
-        for prepared in prepared {
-            let mut destinations = prepared.row.state.destinations.clone();
+        let mut sent_out = Vec::with_capacity(loaded.len());
+        for loaded in loaded {
+            let mut destinations = loaded.row.state.destinations.clone();
             let mut sent_to = BTreeSet::new();
-            for inbox in prepared.going() {
+            for inbox in loaded.going() {
                 // An inbox without an outcome has not got the message.
                 let Some(outcome) = outcomes.next() else { break };
                 destinations.insert(inbox.clone(), outcome);
@@ -331,7 +331,7 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
                 }
             }
             sent_out.push(SentOut {
-                prepared,
+                loaded,
                 destinations,
                 sent_to,
             });
@@ -342,17 +342,17 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
     /// Records what came of a send.
     async fn settle_sent(&self, sent: SentOut<'_>) -> Result<Driven, LedgerError> {
         let SentOut {
-            prepared,
+            loaded,
             destinations,
             sent_to,
         } = sent;
-        let Prepared {
+        let Loaded {
             row,
             lease,
             plan,
             obstacle,
             ..
-        } = prepared;
+        } = loaded;
         let now = self.time.now();
         let settlement = match obstacle {
             None => settlement(row, &plan, destinations, self.limits, lease.nonce(), now),
@@ -365,7 +365,7 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
 }
 
 /// An event that is ready to be sent, or has nothing to send.
-struct Prepared<'r> {
+struct Loaded<'r> {
     row: &'r EventRow,
     /// The row's event, with what its source said.
     event: Cow<'r, Event>,
@@ -385,7 +385,7 @@ enum Obstacle {
     Unread(LedgerError),
 }
 
-impl Prepared<'_> {
+impl Loaded<'_> {
     /// Inboxes that it is sent to now.
     fn going(&self) -> &[String] {
         if self.obstacle.is_none() { &self.unsent } else { &[] }
@@ -399,7 +399,7 @@ impl Prepared<'_> {
 
 /// What came of the sends of one event.
 struct SentOut<'r> {
-    prepared: Prepared<'r>,
+    loaded: Loaded<'r>,
     destinations: BTreeMap<String, Sent>,
     sent_to: BTreeSet<String>,
 }

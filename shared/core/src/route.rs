@@ -202,7 +202,8 @@ impl QueueRoutes {
     }
 
     /// The inbox for what the queue with this ARN says: by the ARN, else by the name at its end, else the common one.
-    fn inbox(&self, queue: &str) -> &str {
+    #[must_use]
+    pub fn inbox(&self, queue: &str) -> &str {
         let name = queue.rsplit(':').next().unwrap_or(queue);
         let route = self.by_queue.get(queue).or_else(|| self.by_queue.get(name));
         route.unwrap_or(&self.otherwise)
