@@ -458,10 +458,8 @@ fn a_queue_is_mapped_where_one_is_given_and_each_message_fails_alone() {
         properties["MaximumBatchingWindowInSeconds"],
         json!({"Ref": "QueueWindowSeconds"})
     );
-    assert_eq!(
-        properties["ScalingConfig"]["MaximumConcurrency"],
-        json!({"Ref": "QueueMaximumConcurrency"})
-    );
+    let limited = json!({"MaximumConcurrency": {"Ref": "QueueMaximumConcurrency"}});
+    assert_eq!(properties["ScalingConfig"]["Fn::If"][1], limited);
 }
 
 #[test]

@@ -503,8 +503,11 @@ impl Reader {
     }
 
     fn queue_routes(&mut self, inboxes: &BTreeSet<String>) -> QueueRoutes {
+        // Where a reserved inbox is missing, that has been said.
+        let mut inboxes = inboxes.clone();
+        inboxes.extend([DISPATCHER, NOTICE].map(str::to_owned));
         let otherwise = self.given("QUEUE_INBOX").unwrap_or_else(|| DISPATCHER.to_owned());
-        let routes = QueueRoutes::parse(&self.given("QUEUE_ROUTES").unwrap_or_default(), &otherwise, inboxes);
+        let routes = QueueRoutes::parse(&self.given("QUEUE_ROUTES").unwrap_or_default(), &otherwise, &inboxes);
         routes.unwrap_or_else(|problems| {
             let named = problems
                 .iter()

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_within_anothers_lease_is_seen_and_one_after_it_is_none() {
+    fn a_claim_within_a_running_lease_is_seen_and_one_after_it_is_none() {
         let minute = SignedDuration::from_secs(60);
         for (left, expected) in [(minute, "lease ran"), (-minute, "")] {
             check(expected, |checks| {

@@ -8,6 +8,7 @@ const CORE: Check = Check(&["-p", "forebay-core", "--lib"]);
 const CONTRACT: Check = Check(&["--test", "contract"]);
 const WEBHOOK: Check = Check(&["--test", "webhook"]);
 const REAPER: Check = Check(&["--test", "reaper"]);
+const QUEUES: Check = Check(&["--test", "sqs"]);
 
 const TRANSITION: &str = "shared/core/src/ledger/transition.rs";
 const DRIVE: &str = "shared/core/src/drive.rs";
@@ -98,30 +99,20 @@ pub const LIST: &[Mutation] = &[
         file: DRIVE,
         edits: &[
             Edit {
-                find: "        let mut out_of_time = false;
+                find: "        let sent = self.send(loaded).await;
+        join_all(sent.into_iter().map(|sent| self.settle_sent(sent))).await
 ",
-                replace: "        let mut out_of_time = false;
-        let mut later: Vec<Outgoing> = Vec::new();
-",
-            },
-            Edit {
-                find: "                let messages = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
-                let outcomes = self.inboxes.send(messages).await;
-",
-                replace: "                later = unsent.iter().map(|inbox| message(row, lease.token(), inbox)).collect();
-                let outcomes = vec![Sent::Yes; later.len()];
-",
-            },
-            Edit {
-                find: "            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
-        };
-        self.settle(lease, now, settlement, sent_to).await
-",
-                replace: "            settlement(row, &plan, destinations, self.limits, lease.nonce(), now)
-        };
-        let driven = self.settle(lease, now, settlement, sent_to).await;
+                replace: "        let later: Vec<Outgoing> = loaded.iter().flat_map(Loaded::messages).collect();
+        let sent = self.send(loaded).await;
+        let driven = join_all(sent.into_iter().map(|sent| self.settle_sent(sent))).await;
         drop(self.inboxes.send(later).await);
         driven
+",
+            },
+            Edit {
+                find: "            self.inboxes.send(messages).await.into_iter()
+",
+                replace: "            vec![Sent::Yes; messages.len()].into_iter()
 ",
             },
         ],
@@ -132,8 +123,8 @@ pub const LIST: &[Mutation] = &[
         name: "core-sends-again-what-is-recorded",
         file: DRIVE,
         edits: &[Edit {
-            find: ".filter(|inbox| destinations.get(*inbox) != Some(&Sent::Yes))",
-            replace: ".filter(|_| true)",
+            find: "let sent = |inbox: &&String| row.state.destinations.get(*inbox) != Some(&Sent::Yes);",
+            replace: "let sent = |_: &&String| true;",
         }],
         why: "one inbox that cannot be reached makes the others get every message again (3)",
         check: CORE,
@@ -253,5 +244,29 @@ pub const LIST: &[Mutation] = &[
         }],
         why: "one row that cannot be read holds up all others (5, 10)",
         check: REAPER,
+    },
+    Mutation {
+        name: "sqs-acknowledges-what-was-not-kept",
+        file: "functions/sqs/src/take.rs",
+        edits: &[Edit {
+            find: "            Fate::Unkept => false,
+",
+            replace: "            Fate::Unkept => true,
+",
+        }],
+        why: "a queue forgets a message that nobody has (1)",
+        check: QUEUES,
+    },
+    Mutation {
+        name: "sqs-lets-a-group-overtake-its-head",
+        file: "functions/sqs/src/take.rs",
+        edits: &[Edit {
+            find: "            Fate::Pending => !is_ordered(&head.message),
+",
+            replace: "            Fate::Pending => true,
+",
+        }],
+        why: "what a FIFO queue kept in order arrives out of it",
+        check: QUEUES,
     },
 ];

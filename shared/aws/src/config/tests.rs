@@ -349,3 +349,68 @@ fn the_reaper_needs_no_secret_and_has_limits_of_its_own() {
     let problems = read(&[("TABLE_NAME", ""), ("REAP_CONCURRENCY", "0"), ("LEASE_SECONDS", "14")]).unwrap_err();
     assert_eq!(problems.sentences().len(), 3, "{problems}");
 }
+
+fn for_queues(changed: &[(&str, &str)]) -> Result<SqsConfig, Problems> {
+    let pairs = [
+        ("TABLE_NAME", "ledger"),
+        ("INBOX_builder", "http://q/builder.fifo"),
+        ("INBOX_dispatcher", "http://q/dispatcher.fifo"),
+        ("INBOX_notice", "http://q/notice.fifo"),
+    ];
+    let pairs = pairs.iter().chain(changed);
+    SqsConfig::read(
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+    )
+}
+
+#[test]
+fn the_function_behind_queues_needs_a_table_and_inboxes_and_no_secret() {
+    let config = for_queues(&[]).unwrap();
+    assert_eq!((config.table.as_str(), config.envelopes), ("ledger", Envelopes::Keep));
+    assert_eq!(config.routing.queues.inbox("arn:aws:sqs:r:1:any"), "dispatcher");
+}
+
+#[test]
+fn a_queue_goes_to_the_inbox_that_its_name_or_its_arn_is_given() {
+    // S1-12, S1-14
+    let routes = "orders=builder, arn:aws:sqs:r:2:orders=notice";
+    let config = for_queues(&[
+        ("QUEUE_ROUTES", routes),
+        ("QUEUE_INBOX", "notice"),
+        ("SNS_UNWRAP", "true"),
+    ])
+    .unwrap();
+    let inbox = |arn: &str| config.routing.queues.inbox(arn).to_owned();
+    assert_eq!(inbox("arn:aws:sqs:r:1:orders"), "builder");
+    assert_eq!(inbox("arn:aws:sqs:r:2:orders"), "notice", "the ARN says more");
+    assert_eq!(inbox("arn:aws:sqs:r:1:other"), "notice");
+    assert_eq!(config.envelopes, Envelopes::Unwrap);
+}
+
+#[test]
+fn every_problem_with_queues_is_named_at_once() {
+    // LAMB-07
+    let changed = [
+        ("QUEUE_ROUTES", "orders,a=nobody,b=builder,b=notice,=builder"),
+        ("QUEUE_INBOX", "somebody"),
+        ("SNS_UNWRAP", "perhaps"),
+        ("RETENTION_DAYS", "15"),
+    ];
+    let problems = for_queues(&changed).unwrap_err();
+    let about = |text: &str| {
+        problems
+            .sentences()
+            .iter()
+            .filter(|problem| problem.contains(text))
+            .count()
+    };
+    assert_eq!(about("QUEUE_ROUTES"), 5, "{problems}");
+    assert_eq!((about("`somebody`"), about("`nobody`"), about("two routes")), (1, 1, 1));
+    assert_eq!(
+        (about("SNS_UNWRAP"), about("RETENTION_DAYS must be at least 16")),
+        (1, 1)
+    );
+    assert!(for_queues(&[("RETENTION_DAYS", "16")]).is_ok());
+}
