@@ -8,19 +8,26 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use forebay_aws::config::SqsConfig;
 use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
+use forebay_aws::metrics::Metrics;
+use forebay_aws::sqs_event::{BatchAnswer, SqsEvent};
 use forebay_core::delivery::{DeliveryKey, EventName, Guid, HookId};
 use forebay_core::github::{Envelope, Meaning, read};
 use forebay_core::ledger::Status;
 use forebay_core::ports::Ledger;
+use forebay_core::shed::Shedding;
 use forebay_tests::counting::{Counter, Counts};
+use forebay_tests::fakes::{ManualTime, RecordingInboxes};
 use forebay_tests::reaper::{RunReads, reads_beside};
+use forebay_tests::sqs::{ORDERS, RecordingQueues, queue_environment, record};
 use forebay_tests::strangers::unfamiliar;
 use forebay_tests::table::{TABLE, Table};
-use forebay_tests::webhook::{Request, Stand, environment};
-use jiff::SignedDuration;
+use forebay_tests::webhook::{Request, Stand, environment, noon};
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::json;
+use sqs::Intake;
 
 /// Counts what deliveries cost, by the recordings under events/ with every name and number replaced.
 #[derive(Parser)]
@@ -170,8 +177,11 @@ async fn main() -> ExitCode {
         Row::new("ignored", Some(1), Some(4.0)),
         Row::new("malformed", Some(1), Some(4.0)),
         Row::new("duplicate of an accepted one", Some(1), None),
+        Row::new("queue message of 1 KB", Some(2), Some(8.0)),
+        Row::new("duplicate of a queue message", Some(1), None),
     ];
     count(&bodies, &mut rows).await;
+    count_messages(&mut rows).await;
     let model = Model::of(&rows[0]);
     let reaper = ReaperReads::count(arguments.terminal_rows).await;
     if arguments.json {
@@ -266,7 +276,7 @@ fn repository(body: &[u8]) -> Option<String> {
 
 /// Posts every body where somebody owns its repository, again as a duplicate, and where nobody does.
 async fn count(bodies: &[Body], rows: &mut [Row]) {
-    let [delivered, parked, unwanted, ignored, malformed, duplicate] = rows else {
+    let [delivered, parked, unwanted, ignored, malformed, duplicate, ..] = rows else {
         return;
     };
     let counter = Counters::default();
@@ -308,6 +318,68 @@ async fn count(bodies: &[Body], rows: &mut [Row]) {
             parked.add(&counts);
         }
         counter.forget();
+    }
+}
+
+/// Messages that are counted, each a batch of its own.
+const MESSAGES: usize = 50;
+/// Bytes of a message's body.
+const MESSAGE_BYTES: usize = 1_024;
+/// Characters of a receipt handle, which SQS makes of random bytes.
+const HANDLE_CHARS: usize = 412;
+
+/// Letters that compress no better than text does.
+fn letters(count: usize, seed: usize) -> String {
+    let mut state = seed as u64 + 1;
+    let mut letter = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'a' + u8::try_from((state >> 33) % 26).unwrap_or(0))
+    };
+    (0..count).map(|_| letter()).collect()
+}
+
+/// Takes messages of a queue, and each a second time.
+async fn count_messages(rows: &mut [Row]) {
+    let [.., taken, duplicate] = rows else {
+        return;
+    };
+    let counters = Counters::default();
+    let table = Table::start().await;
+    let client =
+        |counter: &Counter| aws_sdk_dynamodb::Client::from_conf(table.config().interceptor(counter.clone()).build());
+    let config = SqsConfig::read(queue_environment(&[])).expect("the environment of the tests is usable");
+    let time = ManualTime::at(noon());
+    let shedding = Shedding::new(
+        RecordingInboxes::default(),
+        DynamoTargets::new(client(&counters.shedder), TABLE).patient(),
+        time.clone(),
+        config.shedder,
+        forebay_aws::shedder::targets(&config.inboxes),
+    );
+    let ledger = DynamoLedger::new(client(&counters.ledger), TABLE);
+    let metrics = Metrics::to("Forebay", Box::new(std::io::sink()));
+    let intake = Intake::new(
+        &config,
+        ledger,
+        shedding,
+        RecordingQueues::default(),
+        time.clone(),
+        metrics,
+    );
+    counters.forget();
+    for number in 0..MESSAGES {
+        let body = format!("{{\"text\":\"{}\"}}", letters(MESSAGE_BYTES - 11, number));
+        let mut message = record(ORDERS, &guid(number), &body);
+        message["receiptHandle"] = letters(HANDLE_CHARS, MESSAGES + number).into();
+        let batch: SqsEvent = serde_json::from_value(json!({ "Records": [message] })).expect("a batch");
+        for row in [&mut *taken, &mut *duplicate] {
+            time.pass(APART);
+            let answer = Box::pin(intake.take(&batch, Timestamp::MAX)).await;
+            assert_eq!(answer, Ok(BatchAnswer::default()), "every message is durable");
+            row.add(&counters.take());
+        }
     }
 }
 
@@ -408,7 +480,9 @@ impl Model {
 }
 
 fn print_table(rows: &[Row], model: &Model, bodies: usize) {
-    println!("| delivery | count | calls in a row | bar | shedder's calls | write units | bar | read units |");
+    println!(
+        "| delivery or message | count | calls in a row | bar | shedder's calls | write units | bar | read units |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     for row in rows {
         let bar = |bar: Option<String>| bar.map_or_else(|| "–".to_owned(), |bar| format!("≤ {bar}"));
