@@ -20,6 +20,7 @@ use forebay_tests::samples::*;
 use forebay_tests::webhook::environment;
 use jiff::SignedDuration;
 use reaper::{Reaper, STOP_MARGIN};
+use tokio::sync::Notify;
 
 /// The environment of the tests' reaper: `acme/app` is `reviewer`'s.
 fn routed() -> BTreeMap<String, String> {
@@ -241,6 +242,7 @@ async fn a_row_of_a_newer_version_is_counted_and_left_as_it_is_to_the_byte() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_reapers_at_once_drive_each_of_twenty_rows_once() {
+    // SCHD-01: the schedule fires twice for one tick.
     // LEAS-07
     let stand = Stand::start(routed()).await;
     let names: Vec<String> = (0..20).map(|number| format!("e{number}")).collect();
@@ -261,8 +263,60 @@ async fn two_reapers_at_once_drive_each_of_twenty_rows_once() {
     }
 }
 
+/// Inboxes that hold the first send until they are told to go on.
+#[derive(Clone, Debug)]
+struct HeldInboxes {
+    inner: RecordingInboxes,
+    entered: Arc<Notify>,
+    release: Arc<Notify>,
+    sends: Arc<AtomicUsize>,
+}
+
+impl Inboxes for HeldInboxes {
+    async fn send(&self, messages: Vec<Outgoing>) -> Vec<Sent> {
+        if self.sends.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.entered.notify_one();
+            self.release.notified().await;
+        }
+        self.inner.send(messages).await
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_meets_a_slow_one_skips_what_that_works_on_and_takes_the_rest() {
+    // SCHD-03
+    let stand = Stand::start(routed()).await;
+    stand.admit(&["a", "b", "c"]).await;
+    stand.let_lapse();
+    let held = HeldInboxes {
+        inner: stand.inboxes.clone(),
+        entered: Arc::default(),
+        release: Arc::default(),
+        sends: Arc::default(),
+    };
+    let alone = with(&[("ROUTES", "acme/app=reviewer"), ("REAP_CONCURRENCY", "1")]);
+    let slow = reaper(
+        (*stand.engine.ledger()).clone(),
+        held.clone(),
+        stand.time.clone(),
+        alone,
+    );
+    let next = async {
+        held.entered.notified().await;
+        let report = stand.run().await;
+        held.release.notify_one();
+        report
+    };
+    let (slow, next) = tokio::join!(slow.run(NO_DEADLINE), next);
+    assert_eq!((slow.sent, next.sent), (1, 2));
+    let mut delivered = stand.delivered();
+    delivered.sort();
+    assert_eq!(delivered, ["a", "b", "c"]);
+}
+
 #[tokio::test]
 async fn after_hours_without_a_run_one_run_catches_up_and_drives_each_event_once() {
+    // SCHD-04
     let stand = Stand::start(routed()).await;
     for hour in 0..5 {
         stand.admit(&[&format!("e{hour}")]).await;

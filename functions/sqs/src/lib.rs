@@ -3,4 +3,4 @@
 mod lanes;
 mod take;
 
-pub use take::{Intake, Nameless, ROUND_TIME_MAX, held_back_seconds};
+pub use take::{Intake, Nameless, ROUND_TIME_MAX, held_back_seconds, hold_all_back};

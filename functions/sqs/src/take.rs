@@ -13,7 +13,7 @@ use forebay_aws::sqs_event::{BatchAnswer, BatchItemFailure, SqsEvent};
 use forebay_core::drive::{Driven, Driver, admittee, malformed};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ledger::{Admitted, EventAdmission, EventRow, Lease, Limits, Nonce, Refused};
-use forebay_core::ports::{ErrorClass, HeldBack, Inboxes, Ledger, LedgerError, Queues, TimeAndChance};
+use forebay_core::ports::{ErrorClass, ErrorKind, HeldBack, Inboxes, Ledger, LedgerError, Queues, TimeAndChance};
 use forebay_core::queue::{self, Conversion, Message};
 use forebay_core::route::Routing;
 use forebay_core::shed::{Observation, ShedderConfig, SlotNumber, Slots, Window};
@@ -38,18 +38,24 @@ const _: () = assert!(
     "a batch has time for two rounds at least"
 );
 
-/// First time that a message is held back, in seconds; each receive makes it three times as long. A queue that moves a
-/// message to its dead letters at the fourth receive so bridges 39 minutes.
+/// First time that a message is held back, in seconds; each receive makes it ten times as long. A message goes to the dead
+/// letters when it would be received once more than its queue allows, so that three receives bridge the first two of these:
+/// 33 minutes.
 const HELD_BACK_SECONDS_MIN: u32 = 180;
-/// Longest time, in seconds: an hour. SQS takes up to twelve
+/// Longest time, in seconds: an hour, so that a message is not late by more once its trouble is over. SQS takes up to twelve
 /// (<https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>).
 const HELD_BACK_SECONDS_MAX: u32 = 3_600;
 
 /// How long a message that was received so many times is held back, in seconds.
 #[must_use]
 pub fn held_back_seconds(receives: u32) -> u32 {
-    let growth = 3_u32.saturating_pow(receives.saturating_sub(1));
+    let growth = 10_u32.saturating_pow(receives.saturating_sub(1));
     HELD_BACK_SECONDS_MIN.saturating_mul(growth).min(HELD_BACK_SECONDS_MAX)
+}
+
+/// Holds a whole batch back, for a function that cannot work. Its messages would use up their receives otherwise.
+pub async fn hold_all_back(event: &SqsEvent, queues: &impl Queues) {
+    hold_back(queues, event.read().messages.iter().filter_map(holding_back).collect()).await;
 }
 
 /// Records of a batch that no answer can name. The invocation fails on purpose, so that the queue keeps the whole batch; what
@@ -82,8 +88,8 @@ enum Fate {
     Settled,
     /// Kept; it is due again later.
     Pending,
-    /// Not kept.
-    Unkept,
+    /// Not kept, for want of what this kind of error asks for.
+    Unkept(ErrorKind),
 }
 
 /// What became of a message's admission.
@@ -165,7 +171,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             held_back.extend(untouched.iter().filter_map(holding_back));
         }
         again.extend(untouched);
-        self.hold_back(held_back).await;
+        hold_back(&self.queues, held_back).await;
         self.tell(began, taken, again.len(), batch.nameless, &counts);
         if batch.nameless > 0 {
             return Err(Nameless(batch.nameless));
@@ -190,15 +196,22 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         let done = match fate {
             Fate::Settled => true,
             Fate::Pending => !is_ordered(&head.message),
-            Fate::Unkept => false,
+            Fate::Unkept(_) => false,
         };
         if done {
             lanes.go_on(head);
             return;
         }
-        // The queue's own time-out is enough for one message that failed alone. What waits for something sick would use up its
-        // receives at that pace.
-        if matches!(fate, Fate::Pending) || self.is_ledger_sick() {
+        // What waits for its surroundings would use up its receives at the pace of the queue. One that the ledger will never
+        // take uses them up, and is found among the dead letters.
+        let waits = match fate {
+            Fate::Settled | Fate::Pending => true,
+            Fate::Unkept(kind) => match kind {
+                ErrorKind::Retry | ErrorKind::Fix => true,
+                ErrorKind::Reject | ErrorKind::Bug => false,
+            },
+        };
+        if waits {
             held_back.extend(holding_back(&head.message));
         }
         again.push(head.message.clone());
@@ -308,7 +321,7 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
             }
             Err(error) => {
                 tracing::error!(event.id = %id, error = %error.cause(), "{error}; its message comes again");
-                (Kept::Done(Fate::Unkept), Counted::Unkept(error.class))
+                (Kept::Done(Fate::Unkept(error.kind())), Counted::Unkept(error.class))
             }
         }
     }
@@ -387,18 +400,6 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
         self.is_bad(&seen, self.time.now())
     }
 
-    async fn hold_back(&self, held_back: Vec<HeldBack>) {
-        if held_back.is_empty() {
-            return;
-        }
-        if timeout(HOLD_BACK_TIME_MAX, self.queues.hold_back(held_back))
-            .await
-            .is_err()
-        {
-            tracing::warn!("hold messages back: out of time; the queue's own time-out decides");
-        }
-    }
-
     fn tell(&self, began: Timestamp, taken: usize, returned: usize, nameless: usize, counts: &Counts) {
         let duration_ms = self.time.now().duration_since(began).as_millis();
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -427,6 +428,15 @@ enum Counted {
 /// An instant that no window at `now` reaches back to.
 fn before_the_window(now: Timestamp, shedder: &ShedderConfig) -> Timestamp {
     now.saturating_sub(shedder.reach()).unwrap_or(Timestamp::MIN)
+}
+
+async fn hold_back(queues: &impl Queues, held_back: Vec<HeldBack>) {
+    if held_back.is_empty() {
+        return;
+    }
+    if timeout(HOLD_BACK_TIME_MAX, queues.hold_back(held_back)).await.is_err() {
+        tracing::warn!("hold messages back: out of time; the queue's own time-out decides");
+    }
 }
 
 /// What holds a message back, if its queue gave a handle for that.

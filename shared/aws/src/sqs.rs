@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use aws_sdk_sqs::Client;
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_sqs::types::{
-    ChangeMessageVisibilityBatchRequestEntry, MessageAttributeValue, SendMessageBatchRequestEntry,
+    ChangeMessageVisibilityBatchRequestEntry, MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry,
 };
 use forebay_core::ledger::Sent;
 use forebay_core::ports::{ErrorClass, HeldBack, Inboxes, Outgoing, Queues};
@@ -192,8 +193,16 @@ fn of_class(class: ErrorClass) -> Sent {
 #[derive(Debug)]
 pub struct SqsQueues {
     client: Client,
-    /// URLs by ARN, as SQS gave them.
-    urls: Mutex<BTreeMap<String, String>>,
+    /// What is known of queues, by ARN.
+    known: Mutex<BTreeMap<String, KnownQueue>>,
+}
+
+/// What is asked of a queue once.
+#[derive(Clone, Debug)]
+struct KnownQueue {
+    url: String,
+    /// Its own visibility timeout, in seconds.
+    visibility: u32,
 }
 
 impl SqsQueues {
@@ -202,18 +211,20 @@ impl SqsQueues {
     pub fn new(client: Client) -> Self {
         Self {
             client,
-            urls: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
-    /// The URL of the queue with this ARN, asked for once.
-    async fn url(&self, arn: &str) -> Option<String> {
-        let known = |urls: &Mutex<BTreeMap<String, String>>| {
-            let urls = urls.lock().unwrap_or_else(PoisonError::into_inner);
-            urls.get(arn).cloned()
-        };
-        if let Some(url) = known(&self.urls) {
-            return Some(url);
+    /// What there is to know of the queue with this ARN, asked for once.
+    async fn queue(&self, arn: &str) -> Option<KnownQueue> {
+        let known = self
+            .known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(arn)
+            .cloned();
+        if known.is_some() {
+            return known;
         }
         let mut parts = arn.rsplitn(3, ':');
         let (name, account) = (parts.next()?, parts.next()?);
@@ -222,19 +233,18 @@ impl SqsQueues {
             .get_queue_url()
             .queue_name(name)
             .queue_owner_aws_account_id(account);
-        match request.send().await {
-            Ok(output) => {
-                let url = output.queue_url?;
-                let mut urls = self.urls.lock().unwrap_or_else(PoisonError::into_inner);
-                urls.insert(arn.to_owned(), url.clone());
-                Some(url)
-            }
-            Err(error) => {
-                let (class, fault) = classify(&error);
-                tracing::warn!("look for the URL of queue {arn}: {} ({fault})", class.as_str());
-                None
-            }
-        }
+        let url = told("look for the URL of queue", arn, request.send().await)?.queue_url?;
+        let request = self.client.get_queue_attributes().queue_url(&url);
+        let request = request.attribute_names(QueueAttributeName::VisibilityTimeout).send();
+        let attributes = told("ask for the visibility timeout of queue", arn, request.await)?.attributes;
+        let seconds = attributes.and_then(|mut all| all.remove(&QueueAttributeName::VisibilityTimeout));
+        let queue = KnownQueue {
+            url,
+            visibility: seconds.and_then(|digits| digits.parse().ok()).unwrap_or(0),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(arn.to_owned(), queue.clone());
+        Some(queue)
     }
 
     async fn hold_back_batch(&self, url: &str, batch: &[HeldBack]) {
@@ -264,6 +274,18 @@ impl SqsQueues {
     }
 }
 
+/// What SQS answered, or a line in the log.
+fn told<T, E: ProvideErrorMetadata, R>(attempted: &str, on: &str, answer: Result<T, SdkError<E, R>>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            let (class, fault) = classify(&error);
+            tracing::warn!("{attempted} {on}: {} ({fault})", class.as_str());
+            None
+        }
+    }
+}
+
 impl Queues for SqsQueues {
     async fn hold_back(&self, messages: Vec<HeldBack>) {
         let mut by_queue: BTreeMap<String, Vec<HeldBack>> = BTreeMap::new();
@@ -271,9 +293,16 @@ impl Queues for SqsQueues {
             by_queue.entry(message.queue.clone()).or_default().push(message);
         }
         for (queue, messages) in by_queue {
-            let Some(url) = self.url(&queue).await else { continue };
-            for batch in messages.chunks(BATCH_MAX) {
-                self.hold_back_batch(&url, batch).await;
+            let Some(known) = self.queue(&queue).await else {
+                continue;
+            };
+            // A queue that holds its messages back for longer by itself needs nothing: this would shorten it.
+            let longer = messages
+                .into_iter()
+                .filter(|message| message.seconds > known.visibility);
+            let longer: Vec<HeldBack> = longer.collect();
+            for batch in longer.chunks(BATCH_MAX) {
+                self.hold_back_batch(&known.url, batch).await;
             }
         }
     }

@@ -123,6 +123,11 @@ pub async fn connect_sqs(config: &SqsConfig) -> (DynamoLedger, ShedInboxes, SqsQ
     (DynamoLedger::new(dynamodb, &config.table), inboxes, SqsQueues::new(sqs))
 }
 
+/// Makes the client of the queues alone, for a function that cannot work. Makes no call.
+pub async fn connect_queues() -> SqsQueues {
+    SqsQueues::new(aws_sdk_sqs::Client::new(&sdk_config().await))
+}
+
 /// The instant that Lambda's deadline is, in milliseconds since the epoch.
 #[must_use]
 pub fn deadline(epoch_ms: u64) -> Timestamp {

@@ -100,10 +100,10 @@ fn carrier(event: &Event, handover: &Handover<'_>, dataref: &str, members: &str)
     escape_for_sqs(json)
 }
 
-/// `members` without what the source said, but with all that is said of it.
+/// `members` without what the sender said: attributes can be as large as the body.
 fn without_data(members: &str) -> Option<String> {
     let mut members: BTreeMap<&str, &RawValue> = serde_json::from_str(members).ok()?;
-    for said in ["data", "data_base64"] {
+    for said in ["data", "data_base64", "messageattributes", "sqsattributes"] {
         members.remove(said);
     }
     serde_json::to_string(&members).ok()

@@ -16,7 +16,7 @@ use crate::ledger::{
     Admittee, Cause, Claim, Claimed, Ending, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled,
     Settlement, State, Status, Step, Token, Verdict, transition,
 };
-use crate::ports::{Inboxes, Ledger, LedgerError, Outgoing, POINTERS_MAX, TimeAndChance};
+use crate::ports::{ErrorKind, Inboxes, Ledger, LedgerError, Outgoing, POINTERS_MAX, TimeAndChance};
 use crate::route::{Decision, Routing, Wanted, owner_keys};
 use crate::session::{OwnerKey, Pointers};
 
@@ -358,7 +358,13 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
             None => settlement(row, &plan, destinations, self.limits, lease.nonce(), now),
             // Due at once: a fresh lease has time enough.
             Some(Obstacle::OutOfTime) => retry(row, Reason::Unreachable, destinations, self.limits, now, now),
-            Some(Obstacle::Unread(error)) => return self.postpone(row, lease).await.and(Err(error)),
+            Some(Obstacle::Unread(error)) => {
+                return match error.kind() {
+                    ErrorKind::Retry | ErrorKind::Fix => self.postpone(row, lease).await.and(Err(error)),
+                    // The row itself is at fault. The claim goes on counting as a failure.
+                    ErrorKind::Reject | ErrorKind::Bug => Err(error),
+                };
+            }
         };
         self.settle(lease, now, settlement, sent_to).await
     }

@@ -123,6 +123,20 @@ impl Message {
         count.and_then(|digits| digits.parse().ok()).unwrap_or(1).max(1)
     }
 
+    /// About how many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let body = match &self.body {
+            Body::Text(text) | Body::Malformed(text) => text.len(),
+            Body::Bytes(bytes) => bytes.len(),
+        };
+        let value = |attribute: &Attribute| match &attribute.value {
+            Value::Text(text) | Value::Base64(text) => text.len(),
+            Value::Absent => 0,
+        };
+        self.attributes.values().map(value).fold(body, usize::saturating_add)
+    }
+
     fn time(&self, name: &str) -> Option<Timestamp> {
         let millis = self.system.get(name)?.parse().ok()?;
         Timestamp::from_millisecond(millis).ok()
@@ -262,14 +276,16 @@ impl Members {
     }
 
     /// JSON as it is, digit for digit; anything else as text. A byte order mark is no part of JSON, so that what begins with
-    /// one is text.
+    /// one is text. So is what a reader of the whole message would stumble over: half a surrogate pair, numbers beyond a double's
+    /// range, nesting deeper than readers go.
     fn data(&mut self, text: &str) {
+        let readable = serde_json::from_str::<serde_json::Value>(text).is_ok();
         match serde_json::from_str::<&RawValue>(text) {
-            Ok(json) => {
+            Ok(json) if readable => {
                 self.text("datacontenttype", "application/json");
                 self.raw("data", json.get());
             }
-            Err(_not_json) => {
+            Ok(_) | Err(_) => {
                 self.text("datacontenttype", "text/plain");
                 self.text("data", text);
             }

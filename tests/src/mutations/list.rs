@@ -249,9 +249,9 @@ pub const LIST: &[Mutation] = &[
         name: "sqs-acknowledges-what-was-not-kept",
         file: "functions/sqs/src/take.rs",
         edits: &[Edit {
-            find: "            Fate::Unkept => false,
+            find: "            Fate::Unkept(_) => false,
 ",
-            replace: "            Fate::Unkept => true,
+            replace: "            Fate::Unkept(_) => true,
 ",
         }],
         why: "a queue forgets a message that nobody has (1)",
