@@ -108,12 +108,15 @@ const GITHUB_COM: &str = "github.com";
 pub const LEASED_SECONDS_MAX: i64 = 10;
 /// The reaper's timeout, in seconds: shorter than its shortest interval, so that no run meets the next one.
 pub const REAPER_SECONDS_MAX: i64 = 50;
-/// The timeout of the function behind queues, in seconds. A queue's visibility timeout is at least six times that, and the
-/// batching window
+/// The timeout of the function behind queues, in seconds.
+///
+/// A queue's visibility timeout is at least six times that, and the batching window
 /// (<https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html>).
 pub const SQS_SECONDS_MAX: i64 = 30;
-/// Shortest visibility timeout of a queue whose mapping waits for `window_seconds`, in seconds: a message must not come again
-/// while it is worked on, nor while Lambda tries again because it was throttled. From the page above.
+/// Shortest visibility timeout of a queue whose mapping waits for `window_seconds`, in seconds.
+///
+/// A message must not come again while it is worked on, nor while Lambda tries again because it was throttled. From the page
+/// above.
 #[must_use]
 pub const fn visibility_seconds_min(window_seconds: i64) -> i64 {
     SQS_SECONDS_MAX.saturating_mul(6).saturating_add(window_seconds)
