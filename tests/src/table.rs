@@ -1,7 +1,9 @@
 //! The ledger's table in an embedded DynamoDB, one database for each test.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use aws_sdk_dynamodb::config::retry::RetryPartition;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Builder, Credentials, Region};
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection, ProjectionType,
@@ -116,7 +118,12 @@ impl Table {
 /// Configuration of a client for `endpoint`, with the time-outs and retries of production.
 #[must_use]
 pub fn config(endpoint: &str) -> Builder {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    // The SDK counts the retries of a whole process together and ends them where there are too many. Tests that fail calls on
+    // purpose must not take them away from each other.
+    let own = RetryPartition::new(format!("test-{}", MADE.fetch_add(1, Ordering::Relaxed)));
     Config::builder()
+        .retry_partition(own)
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(endpoint)
         .region(Region::new("us-east-1"))
