@@ -740,3 +740,44 @@ fn one_event_that_is_somebody_elses_does_not_stop_the_others_from_waking() {
     let failed = settled(Status::FailedRetryable, Reason::Failed, []);
     assert!(woken.iter().all(|(_, driven)| driven.as_ref().unwrap() == &failed) && woken.len() == 3);
 }
+
+/// An event that a queue said, about a group of its own.
+fn said(name: &str) -> Event {
+    Event {
+        id: EventId::new(&format!("sqs/q/{name}")),
+        subject: Subject::Group {
+            queue: "q".to_owned(),
+            name: name.to_owned(),
+        },
+        content: Some(Content::Here(format!("{{\"id\":\"{name}\"}}"))),
+        ..event(Kind::QueueMessage)
+    }
+}
+
+#[test]
+fn events_that_are_driven_together_go_out_in_one_send_and_end_each_by_itself() {
+    // Invariant 10
+    let world = World::new("acme/app=builder");
+    // Too little of this one's lease is left for a send.
+    let (late, late_lease) = world.admit(said("late"));
+    world.pass(world.limits.lease - SEND_TIME_MAX + SignedDuration::from_millis(1));
+    let comment = Event {
+        id: EventId::new("github/comment/1"),
+        ..comment()
+    };
+    world.answer("builder", Sent::Unreachable);
+    let claimed = [said("a"), comment, said("b")].map(|event| {
+        let (row, lease) = world.admit(event);
+        (row, lease.unwrap())
+    });
+    let [a, comment, b] = claimed;
+    let driving = world.driver();
+    let driven = block_on(driving.drive_all(vec![a, (late, late_lease.unwrap()), comment, b]));
+    let driven: Vec<Driven> = driven.into_iter().map(Result::unwrap).collect();
+    let delivered = || settled(Status::Processed, Reason::Delivered, ["dispatcher"]);
+    let later = || settled(Status::FailedRetryable, Reason::Unreachable, []);
+    assert_eq!(driven, [delivered(), later(), later(), delivered()], "in their order");
+    let sent: Vec<String> = world.take_sent().into_iter().map(|message| message.group).collect();
+    assert_eq!(sent, ["q#a", "acme/app#12", "q#b"], "and nothing of what was late");
+    assert!(block_on(driving.drive_all(Vec::new())).is_empty());
+}
