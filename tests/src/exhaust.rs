@@ -343,7 +343,9 @@ impl Stage {
             .retry_partition(partition.clone());
         let dynamo = aws_sdk_dynamodb::Client::from_conf(dynamo.build());
         cloud.create_table().await;
-        let sqs = sqs_config().http_client(faults.clone()).retry_partition(partition);
+        let sqs = table::sqs_config(NOWHERE)
+            .http_client(faults.clone())
+            .retry_partition(partition);
         let mut environment = environment();
         if let Some(routes) = path.routes {
             environment.insert("ROUTES".to_owned(), routes.to_owned());
@@ -519,17 +521,6 @@ impl Stage {
 
 /// No address is ever resolved: HTTP ends in process.
 const NOWHERE: &str = "http://127.0.0.1:1";
-
-fn sqs_config() -> aws_sdk_sqs::config::Builder {
-    use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
-    aws_sdk_sqs::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(NOWHERE)
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-        .timeout_config(forebay_aws::start::timeouts())
-        .retry_config(forebay_aws::start::retries())
-}
 
 #[cfg(test)]
 mod tests {

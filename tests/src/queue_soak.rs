@@ -236,15 +236,7 @@ fn failed<E: std::error::Error>(attempted: &str, error: &E) -> Error {
 impl Soak {
     fn new(trial: Trial) -> Result<Self, Error> {
         let client = aws_sdk_dynamodb::Client::from_conf(table::config(trial.endpoint()).build());
-        let sqs = aws_sdk_sqs::Config::builder()
-            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
-            .endpoint_url(trial.endpoint())
-            .region(aws_sdk_sqs::config::Region::new("us-east-1"))
-            .credentials_provider(aws_sdk_sqs::config::Credentials::new(
-                "test", "test", None, None, "test",
-            ))
-            .timeout_config(forebay_aws::start::timeouts())
-            .retry_config(forebay_aws::start::retries());
+        let sqs = table::sqs_config(trial.endpoint());
         Ok(Self {
             ledger: DynamoLedger::new(client, trial.table()?),
             sqs: Client::from_conf(sqs.build()),

@@ -204,15 +204,7 @@ impl Soak {
         let mut chance = Chance::new(options.seed);
         let plan = Plan::new(options.deliveries, &mut chance)?;
         let client = aws_sdk_dynamodb::Client::from_conf(table::config(trial.endpoint()).build());
-        let sqs = aws_sdk_sqs::Config::builder()
-            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
-            .endpoint_url(trial.endpoint())
-            .region(aws_sdk_sqs::config::Region::new("us-east-1"))
-            .credentials_provider(aws_sdk_sqs::config::Credentials::new(
-                "test", "test", None, None, "test",
-            ))
-            .timeout_config(forebay_aws::start::timeouts())
-            .retry_config(forebay_aws::start::retries());
+        let sqs = table::sqs_config(trial.endpoint());
         let now = Instant::now();
         let first = |delivery: &usize| Post {
             delivery: *delivery,

@@ -132,6 +132,18 @@ pub fn config(endpoint: &str) -> Builder {
         .retry_config(forebay_aws::start::retries())
 }
 
+/// The settings of a client for the queues at `endpoint`, as for the table.
+#[must_use]
+pub fn sqs_config(endpoint: &str) -> aws_sdk_sqs::config::Builder {
+    aws_sdk_sqs::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
+        .timeout_config(forebay_aws::start::timeouts())
+        .retry_config(forebay_aws::start::retries())
+}
+
 /// Creates the table as the template defines it; a test compares the two.
 pub(crate) async fn create(client: &Client) {
     let attribute = |name: &str, kind| {

@@ -2,23 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use forebay_aws::sqs::{MESSAGE_BYTES_MAX, SqsInboxes};
 use forebay_core::ledger::Sent;
 use forebay_core::ports::{Inboxes, Outgoing};
 use forebay_tests::fault::{Fault, Faults};
+use forebay_tests::table::sqs_config;
 use serde_json::{Value, json};
 
 fn inboxes(faults: &Faults) -> SqsInboxes {
-    let config = aws_sdk_sqs::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url("http://127.0.0.1:1")
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-        .timeout_config(forebay_aws::start::timeouts())
-        .retry_config(forebay_aws::start::retries())
-        .http_client(faults.clone())
-        .build();
+    let config = sqs_config("http://127.0.0.1:1").http_client(faults.clone()).build();
     let url = |name: &str| (name.to_owned(), format!("http://127.0.0.1:1/000000000000/{name}.fifo"));
     let urls = BTreeMap::from(["builder", "reviewer"].map(url));
     SqsInboxes::new(aws_sdk_sqs::Client::from_conf(config), urls)

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use aws_sdk_sqs::config::{BehaviorVersion, Credentials, Region};
 use forebay_aws::config::ReaperConfig;
 use forebay_aws::dynamodb::DynamoTargets;
 use forebay_aws::metrics::Metrics;
@@ -30,7 +29,7 @@ use forebay_tests::fakes::{ManualTime, RecordingInboxes, Written};
 use forebay_tests::fault::{Fault, Faults};
 use forebay_tests::reaper::NO_DEADLINE;
 use forebay_tests::samples::*;
-use forebay_tests::table::TABLE;
+use forebay_tests::table::{TABLE, sqs_config};
 use forebay_tests::webhook::environment;
 use jiff::{SignedDuration, Timestamp};
 use reaper::Reaper;
@@ -458,15 +457,7 @@ async fn of_fifty_environments_at_once_one_probes_on_dynamodb() {
 // --- a queue that hangs -----------------------------------------------------------------------------------------------------
 
 fn sqs(faults: &Faults) -> SqsInboxes {
-    let config = aws_sdk_sqs::Config::builder()
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url("http://127.0.0.1:1")
-        .region(Region::new("us-east-1"))
-        .credentials_provider(Credentials::new("test", "test", None, None, "test"))
-        .timeout_config(forebay_aws::start::timeouts())
-        .retry_config(forebay_aws::start::retries())
-        .http_client(faults.clone())
-        .build();
+    let config = sqs_config("http://127.0.0.1:1").http_client(faults.clone()).build();
     let url = format!("http://127.0.0.1:1/000000000000/{INBOX}.fifo");
     SqsInboxes::new(
         aws_sdk_sqs::Client::from_conf(config),

@@ -35,7 +35,7 @@ impl Lanes {
             match known.and_then(|lane| lanes.get_mut(lane)) {
                 Some(lane) => lane.push_back(message),
                 None => {
-                    if let Some(group) = message.group().filter(|_| message.queue.ends_with(FIFO)) {
+                    if let Some(group) = message.group().filter(|_| is_ordered(&message)) {
                         by_group.insert(group.to_owned(), lanes.len());
                     }
                     lanes.push_back(VecDeque::from([message]));
