@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![warn(clippy::string_slice, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+pub mod api;
 pub mod backoff;
 pub mod cloudevent;
 pub mod delivery;
