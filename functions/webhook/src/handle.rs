@@ -188,7 +188,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         let body = verified.bytes();
         let envelope = Envelope {
             host: self.config.github_host.as_deref(),
-            key: &key,
+            key: Some(&key),
             event_name: &event_name,
             content_type: headers.content_type.as_deref(),
         };

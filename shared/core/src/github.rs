@@ -4,6 +4,7 @@
 //! may have any shape, and a body of several megabytes costs little more than itself.
 
 mod content;
+pub mod feed;
 mod meaning;
 mod payload;
 mod scene;
@@ -26,8 +27,8 @@ const ACTION_BYTES_MAX: usize = 64;
 pub struct Envelope<'a> {
     /// GitHub Enterprise host, which then begins every natural id. `None` for github.com.
     pub host: Option<&'a str>,
-    /// Identity of the delivery.
-    pub key: &'a DeliveryKey,
+    /// Identity of the delivery; `None` for what no delivery carried.
+    pub key: Option<&'a DeliveryKey>,
     /// The event name of the header.
     pub event_name: &'a EventName,
     /// The content type of the header; JSON is assumed where there is none.

@@ -395,7 +395,7 @@ async fn is_parked(stand: &Owned, body: &Body, guid: &str) -> bool {
     let key = DeliveryKey { hook, guid };
     let envelope = Envelope {
         host: None,
-        key: &key,
+        key: Some(&key),
         event_name: &event_name,
         content_type: None,
     };

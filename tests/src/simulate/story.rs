@@ -66,7 +66,7 @@ fn telling(config: &Config, hook: &str, guid: &str, name: &str, body: String, no
     let event_name = EventName::parse(name).expect("an event's name");
     let envelope = Envelope {
         host: None,
-        key: &key,
+        key: Some(&key),
         event_name: &event_name,
         content_type: Some("application/json"),
     };

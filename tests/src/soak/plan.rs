@@ -243,7 +243,7 @@ mod tests {
     fn meant(delivery: &Delivery) -> Option<String> {
         let envelope = Envelope {
             host: None,
-            key: &delivery.key,
+            key: Some(&delivery.key),
             event_name: &EventName::parse(delivery.event_name).unwrap(),
             content_type: Some("application/json"),
         };

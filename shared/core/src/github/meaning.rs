@@ -57,7 +57,7 @@ fn pull_request(scene: &Scene<'_>, names: &mut Vec<Named>) -> Result<Event, Stop
             )?
         },
         _ => {
-            let moment = scene.moment(&[pull.closed_at, pull.updated_at]);
+            let moment = scene.moment(&[pull.closed_at, pull.updated_at])?;
             let id = scene.id(format_args!("pull_request/{id}/closed/{moment}"));
             Event {
                 actor: scene.sender()?,
@@ -210,7 +210,7 @@ fn check_run(scene: &Scene<'_>, names: &mut Vec<Named>) -> Result<Event, Stop> {
     let id = need(run.id)?;
     let check = Check {
         kind: Kind::CheckRunCompleted,
-        id: scene.id(format_args!("check_run/{id}/{}", scene.guid())),
+        id: scene.id(format_args!("check_run/{id}/{}", scene.guid()?)),
         name: full(&run.name),
         conclusion: &run.conclusion,
         branch,
@@ -237,7 +237,7 @@ fn check_suite(scene: &Scene<'_>, names: &mut Vec<Named>) -> Result<Event, Stop>
     let id = need(suite.id)?;
     let check = Check {
         kind: Kind::CheckSuiteCompleted,
-        id: scene.id(format_args!("check_suite/{id}/{}", scene.guid())),
+        id: scene.id(format_args!("check_suite/{id}/{}", scene.guid()?)),
         name: suite.app.as_ref().map_or("", |app| full(&app.name)),
         conclusion: &suite.conclusion,
         branch,
@@ -331,7 +331,7 @@ fn push(scene: &Scene<'_>) -> Result<Event, Stop> {
         occurred_at: time(home.pushed_at).or_else(|| time(commit.timestamp)),
         ..scene.event(
             Kind::Push,
-            scene.id(format_args!("push/{id}/{}", scene.guid())),
+            scene.id(format_args!("push/{id}/{}", scene.guid()?)),
             About::Repository,
         )?
     })
@@ -355,7 +355,7 @@ fn issues(scene: &Scene<'_>) -> Result<Event, Stop> {
             ..scene.event(Kind::IssueOpened, scene.id(format_args!("issue/{id}/opened")), about)?
         }
     } else {
-        let moment = scene.moment(&[issue.closed_at, issue.updated_at]);
+        let moment = scene.moment(&[issue.closed_at, issue.updated_at])?;
         Event {
             actor: scene.sender()?,
             occurred_at: time(issue.closed_at),
@@ -379,7 +379,7 @@ fn release(scene: &Scene<'_>) -> Result<Event, Stop> {
     }
     let release = need(view::<Release<'_>>(scene.payload.release)?)?;
     let id = need(release.id)?;
-    let moment = scene.moment(&[release.published_at]);
+    let moment = scene.moment(&[release.published_at])?;
     let title = word(&release.name)
         .or_else(|| word(&release.tag_name))
         .unwrap_or_default();

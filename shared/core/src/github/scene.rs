@@ -105,13 +105,16 @@ impl<'a> Scene<'a> {
 
     /// What tells the times apart that one thing happens: the first of `times` that is known, as epoch seconds, else the
     /// GUID, with which every hook reports that one time.
-    pub(super) fn moment(&self, times: &[Raw<'_>]) -> String {
-        let known = times.iter().find_map(|raw| time(*raw));
-        known.map_or_else(|| self.guid().to_owned(), |time| time.as_second().to_string())
+    pub(super) fn moment(&self, times: &[Raw<'_>]) -> Result<String, Stop> {
+        match times.iter().find_map(|raw| time(*raw)) {
+            Some(time) => Ok(time.as_second().to_string()),
+            None => self.guid().map(str::to_owned),
+        }
     }
 
-    pub(super) fn guid(&self) -> &str {
-        self.envelope.key.guid.as_str()
+    /// The GUID, which only a delivery has.
+    pub(super) fn guid(&self) -> Result<&str, Stop> {
+        need(self.envelope.key.map(|key| key.guid.as_str()))
     }
 
     /// An event with what all kinds have in common; the source is the repository, the actor the sender.
@@ -138,7 +141,7 @@ impl<'a> Scene<'a> {
             head_sha: None,
             conclusion: None,
             occurred_at: None,
-            delivery: Some(self.envelope.key.clone()),
+            delivery: self.envelope.key.cloned(),
             content: None,
         })
     }

@@ -16,7 +16,7 @@ fn read_bytes(name: &str, content_type: Option<&str>, host: Option<&str>, body: 
     read(
         &Envelope {
             host,
-            key: &key,
+            key: Some(&key),
             event_name: &event_name,
             content_type,
         },
@@ -845,7 +845,7 @@ fn two_hooks_report_one_event() {
         let (key, event_name) = (DeliveryKey::parse(key).unwrap(), EventName::parse("push").unwrap());
         let envelope = Envelope {
             host: None,
-            key: &key,
+            key: Some(&key),
             event_name: &event_name,
             content_type: None,
         };

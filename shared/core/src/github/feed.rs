@@ -1,0 +1,550 @@
+//! What the items of GitHub's feeds mean: the events of a repository, and the runs of its workflows.
+//!
+//! An item says the same as a webhook in other words, and since October 2025 in fewer
+//! (<https://github.blog/changelog/2025-08-08-upcoming-changes-to-github-events-api-payloads/>). It is put into a webhook's
+//! words first and read like one, so that a happening has one id and one meaning whoever reports it.
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::time::instant;
+use super::{Envelope, Meaning, Named, interpret};
+use crate::delivery::{EventName, Ignored};
+use crate::event::{Event, Repository};
+
+/// How far apart a stated time of closing and the item that tells of it may be. An item may show how its issue stands now, which
+/// is closed for another time.
+const CLOSED_APART_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// One item of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Tells the item from every other of its feed: ids alone do not, since each type counts for itself.
+    pub mark: String,
+    /// When it happened, as the feed says.
+    pub happened_at: Option<Timestamp>,
+    /// What it means.
+    pub meaning: ItemMeaning,
+}
+
+/// What an item means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemMeaning {
+    /// An event, and the pull requests that the item names.
+    Event(Box<Event>, Vec<Named>),
+    /// Something was closed, and the item does not say when: look for it in the issue's history.
+    Closed(Closed),
+    /// Nothing that Forebay handles.
+    Skipped(Ignored),
+    /// It cannot be read.
+    Malformed,
+}
+
+/// An issue or pull request that was closed, by an item that does not say when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Where it is.
+    pub repository: Repository,
+    /// Its number.
+    pub number: u64,
+    /// About when.
+    pub near: Timestamp,
+}
+
+/// A page of a feed that cannot be read as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the page is no list of items")]
+pub struct NotAPage;
+
+/// The items of a page of `/repos/{owner}/{name}/events`, in its order, each still to be read.
+///
+/// # Errors
+/// [`NotAPage`] where it is none: nothing may be remembered of it.
+pub fn events_page(body: &[u8]) -> Result<Vec<Box<RawValue>>, NotAPage> {
+    serde_json::from_slice(body).or(Err(NotAPage))
+}
+
+/// The same for `/repos/{owner}/{name}/actions/runs`.
+///
+/// # Errors
+/// As [`events_page`].
+pub fn runs_page(body: &[u8]) -> Result<Vec<Box<RawValue>>, NotAPage> {
+    #[derive(Deserialize)]
+    struct Page {
+        workflow_runs: Vec<Box<RawValue>>,
+    }
+    let page: Page = serde_json::from_slice(body).or(Err(NotAPage))?;
+    Ok(page.workflow_runs)
+}
+
+#[derive(Deserialize)]
+struct FeedItem {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    actor: Option<Account>,
+    #[serde(default)]
+    repo: Option<FeedRepository>,
+    #[serde(default)]
+    payload: Option<Map<String, Value>>,
+    #[serde(default)]
+    created_at: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Account {
+    #[serde(default)]
+    login: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct FeedRepository {
+    #[serde(default)]
+    id: Option<u64>,
+    name: String,
+    #[serde(default)]
+    url: Option<String>,
+}
+
+/// Reads an item of a repository's events. `closed_at` is what its issue's history says, where that had to be asked.
+///
+/// Total: whatever the item is, there is an answer. One without id or type has an empty mark.
+#[must_use]
+pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timestamp>) -> Item {
+    let unread = |mark: String, happened_at, meaning| Item {
+        mark,
+        happened_at,
+        meaning,
+    };
+    let Ok(item) = serde_json::from_str::<FeedItem>(item.get()) else {
+        return unread(String::new(), None, ItemMeaning::Malformed);
+    };
+    let mark = format!("{}:{}", item.kind, item.id);
+    let happened_at = item.created_at.as_deref().and_then(instant);
+    let Some(name) = event_name(&item.kind) else {
+        return unread(mark, happened_at, ItemMeaning::Skipped(Ignored::UnknownEvent));
+    };
+    let (Some(mut payload), Some(repository)) = (item.payload, item.repo) else {
+        return unread(mark, happened_at, ItemMeaning::Malformed);
+    };
+    let action = webhook_action(name, payload.get("action").and_then(Value::as_str).unwrap_or_default());
+    let html = format!("https://{}/{}", host.unwrap_or("github.com"), repository.name);
+    let was_merged = payload.get("action").and_then(Value::as_str) == Some("merged");
+    if let Some(pull) = payload.get_mut("pull_request").and_then(Value::as_object_mut) {
+        if let Some(number) = pull.get("number").and_then(Value::as_u64) {
+            or_insert(pull, "html_url", json!(format!("{html}/pull/{number}")));
+        }
+        if was_merged {
+            pull.insert("merged".to_owned(), json!(true));
+            or_insert(pull, "merged_at", json!(item.created_at));
+        }
+        if action == "opened" {
+            or_insert(pull, "created_at", json!(item.created_at));
+        }
+    }
+    if action == "closed"
+        && let Some(object) = payload.get_mut(object_of(name)).and_then(Value::as_object_mut)
+        && !is_merged(object)
+    {
+        match closed_at.or_else(|| stated_close(object, happened_at)) {
+            Some(at) => {
+                object.insert("closed_at".to_owned(), json!(at.to_string()));
+            }
+            None => {
+                let number = object.get("number").and_then(Value::as_u64);
+                let closed = Repository::new(&repository.name).zip(number).zip(happened_at);
+                let meaning = closed.map_or(
+                    ItemMeaning::Skipped(Ignored::Incomplete),
+                    |((repository, number), near)| {
+                        ItemMeaning::Closed(Closed {
+                            repository,
+                            number,
+                            near,
+                        })
+                    },
+                );
+                return unread(mark, happened_at, meaning);
+            }
+        }
+    }
+    payload.insert("action".to_owned(), json!(action));
+    let home = json!({
+        "id": repository.id, "full_name": repository.name, "url": repository.url, "html_url": html,
+    });
+    payload.insert("repository".to_owned(), home);
+    payload.insert("sender".to_owned(), json!({ "login": item.actor.and_then(|actor| actor.login) }));
+    let meaning = meaning(host, name, &Value::Object(payload), happened_at);
+    Item {
+        mark,
+        happened_at,
+        meaning,
+    }
+}
+
+#[derive(Deserialize)]
+struct RunItem {
+    id: u64,
+    #[serde(default)]
+    run_attempt: Option<u64>,
+    #[serde(default)]
+    updated_at: Option<String>,
+    #[serde(default)]
+    repository: Option<Value>,
+    #[serde(default)]
+    triggering_actor: Option<Value>,
+    #[serde(default)]
+    actor: Option<Value>,
+}
+
+/// Which attempt of which run an item of the runs is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The run.
+    pub run: u64,
+    /// The attempt, from 1.
+    pub attempt: u64,
+}
+
+impl Attempt {
+    /// The mark of its item.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{}:{}", self.run, self.attempt)
+    }
+
+    /// Which attempt `item` is.
+    #[must_use]
+    pub fn of(item: &RawValue) -> Option<Self> {
+        let run = serde_json::from_str::<RunItem>(item.get()).ok()?;
+        Some(Self {
+            run: run.id,
+            attempt: run.run_attempt?,
+        })
+    }
+}
+
+/// Reads an item of a repository's workflow runs: an event where the attempt ended badly.
+#[must_use]
+pub fn run_item(host: Option<&str>, item: &RawValue) -> Item {
+    let malformed = |mark| Item {
+        mark,
+        happened_at: None,
+        meaning: ItemMeaning::Malformed,
+    };
+    let Ok(run) = serde_json::from_str::<RunItem>(item.get()) else {
+        return malformed(String::new());
+    };
+    let Some(attempt) = run.run_attempt else {
+        return malformed(String::new());
+    };
+    let mark = Attempt { run: run.id, attempt }.mark();
+    let Ok(whole) = serde_json::from_str::<Value>(item.get()) else {
+        return malformed(mark);
+    };
+    let is_over = whole.get("status").and_then(Value::as_str) == Some("completed");
+    let payload = json!({
+        "action": if is_over { "completed" } else { "in_progress" },
+        "repository": run.repository,
+        "sender": run.triggering_actor.or(run.actor),
+        "workflow_run": whole,
+    });
+    let happened_at = run.updated_at.as_deref().and_then(instant);
+    Item {
+        mark,
+        happened_at,
+        meaning: meaning(host, "workflow_run", &payload, happened_at),
+    }
+}
+
+/// What a webhook of this name with this payload means.
+fn meaning(host: Option<&str>, name: &str, payload: &Value, happened_at: Option<Timestamp>) -> ItemMeaning {
+    let Some(event_name) = EventName::parse(name) else {
+        return ItemMeaning::Malformed;
+    };
+    let envelope = Envelope {
+        host,
+        key: None,
+        event_name: &event_name,
+        content_type: None,
+    };
+    let reading = interpret(&envelope, &payload.to_string());
+    match reading.meaning {
+        Meaning::Event(mut event) => {
+            event.occurred_at = event.occurred_at.or(happened_at);
+            ItemMeaning::Event(event, reading.names)
+        }
+        Meaning::Ignored(why) => ItemMeaning::Skipped(why),
+        Meaning::Malformed(_) => ItemMeaning::Malformed,
+    }
+}
+
+/// The webhook that reports what an item of this type does. A push has no id that both share: only its webhook counts.
+fn event_name(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "PullRequestEvent" => "pull_request",
+        "IssueCommentEvent" => "issue_comment",
+        "PullRequestReviewEvent" => "pull_request_review",
+        "PullRequestReviewCommentEvent" => "pull_request_review_comment",
+        "IssuesEvent" => "issues",
+        "ReleaseEvent" => "release",
+        _ => return None,
+    })
+}
+
+/// The webhook's action for a feed's.
+fn webhook_action(name: &str, action: &str) -> String {
+    match (name, action) {
+        ("pull_request", "merged") => "closed",
+        ("pull_request_review", "created") => "submitted",
+        (_, action) => action,
+    }
+    .to_owned()
+}
+
+/// What a webhook of this name closes.
+fn object_of(name: &str) -> &'static str {
+    match name {
+        "pull_request" => "pull_request",
+        _ => "issue",
+    }
+}
+
+fn is_merged(pull: &Map<String, Value>) -> bool {
+    let merged_at = pull.get("merged_at").is_some_and(Value::is_string);
+    pull.get("merged").and_then(Value::as_bool).unwrap_or(merged_at)
+}
+
+/// When the object says that it was closed, if that is what the item tells of.
+fn stated_close(object: &Map<String, Value>, happened_at: Option<Timestamp>) -> Option<Timestamp> {
+    let at = instant(object.get("closed_at")?.as_str()?)?;
+    let is_this_time = happened_at.is_none_or(|happened| at.duration_since(happened).abs() <= CLOSED_APART_MAX);
+    is_this_time.then_some(at)
+}
+
+fn or_insert(object: &mut Map<String, Value>, name: &str, value: Value) {
+    if object.get(name).is_none_or(Value::is_null) {
+        object.insert(name.to_owned(), value);
+    }
+}
+
+/// When an issue was closed, by a page of its history (`/repos/{owner}/{name}/issues/{number}/events`): the closing nearest to
+/// `near`.
+///
+/// # Errors
+/// [`NotAPage`] where the page is none.
+pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Option<Timestamp>, NotAPage> {
+    #[derive(Deserialize)]
+    struct Entry {
+        #[serde(default)]
+        event: Option<String>,
+        #[serde(default)]
+        created_at: Option<String>,
+    }
+    let entries: Vec<Entry> = serde_json::from_slice(body).or(Err(NotAPage))?;
+    let closings = entries.iter().filter(|entry| entry.event.as_deref() == Some("closed"));
+    let times = closings.filter_map(|entry| instant(entry.created_at.as_deref()?));
+    Ok(times.min_by_key(|at| at.duration_since(near).abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Kind, Subject};
+
+    fn raw(item: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(item).unwrap()
+    }
+
+    fn read(item: &Value) -> Item {
+        event_item(None, &raw(item), None)
+    }
+
+    fn event(item: &Value) -> Event {
+        match read(item).meaning {
+            ItemMeaning::Event(event, _) => *event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A pull request as a feed shows it: five fields.
+    fn pull(action: &str, number: u64) -> Value {
+        json!({
+            "id": "1", "type": "PullRequestEvent", "actor": {"login": "dev1"},
+            "repo": {"id": 1, "name": "acme/app", "url": "https://api.github.com/repos/acme/app"},
+            "payload": {"action": action, "number": number, "pull_request": {
+                "url": format!("https://api.github.com/repos/acme/app/pulls/{number}"), "id": 560_000_001, "number": number,
+                "head": {"ref": "f", "sha": "a", "repo": {"id": 1, "name": "app", "url": "u"}},
+                "base": {"ref": "main", "sha": "b", "repo": {"id": 1, "name": "app", "url": "u"}}}},
+            "created_at": "2026-01-02T03:04:05Z"
+        })
+    }
+
+    #[test]
+    fn a_trimmed_pull_request_is_an_opened_one_with_what_there_is() {
+        // FEED-01
+        let opened = event(&pull("opened", 8));
+        assert_eq!(opened.kind, Kind::PullRequestOpened);
+        assert_eq!(opened.id.as_str(), "github/pull_request/560000001/opened");
+        assert_eq!(opened.url.as_deref(), Some("https://github.com/acme/app/pull/8"));
+        assert_eq!((opened.branch.as_deref(), opened.base.as_deref()), (Some("f"), Some("main")));
+        assert_eq!(opened.actor.as_deref(), Some("dev1"));
+        assert_eq!(opened.occurred_at.unwrap().to_string(), "2026-01-02T03:04:05Z");
+        assert_eq!((opened.summary.as_str(), &opened.delivery), ("", &None));
+    }
+
+    #[test]
+    fn a_merge_is_an_action_of_its_own_and_the_absence_of_its_fields_says_nothing() {
+        // FEED-02
+        let merged = event(&pull("merged", 8));
+        assert_eq!((merged.kind, merged.base.as_deref()), (Kind::PullRequestMerged, Some("main")));
+        assert_eq!(merged.cloud_type, "com.github.pull_request.closed");
+        assert_eq!(merged.occurred_at.unwrap().to_string(), "2026-01-02T03:04:05Z");
+        let mut older = pull("closed", 8);
+        older["payload"]["pull_request"]["merged"] = json!(true);
+        assert_eq!(event(&older).id, merged.id);
+    }
+
+    #[test]
+    fn a_closed_pull_request_takes_its_time_from_its_history_and_keeps_it() {
+        // FEED-02: number 9 is closed, and not merged.
+        let item = pull("closed", 9);
+        let ItemMeaning::Closed(closed) = read(&item).meaning else {
+            panic!("the item does not say when")
+        };
+        assert_eq!((closed.repository.as_str(), closed.number), ("acme/app", 9));
+        let history = json!([
+            {"event": "closed", "created_at": "2026-01-02T03:04:03Z"},
+            {"event": "reopened", "created_at": "2026-01-02T03:04:05Z"},
+            {"event": "closed", "created_at": "2026-01-02T09:00:00Z"}, {"event": "merged"}, {}
+        ]);
+        let at = closed_near(history.to_string().as_bytes(), closed.near).unwrap();
+        assert_eq!(at.unwrap().to_string(), "2026-01-02T03:04:03Z");
+        let Item {
+            meaning: ItemMeaning::Event(event, names),
+            ..
+        } = event_item(None, &raw(&item), at)
+        else {
+            panic!("it says when now")
+        };
+        assert_eq!(event.kind, Kind::PullRequestClosed);
+        assert_eq!(event.id.as_str(), "github/pull_request/560000001/closed/1767323043");
+        assert_eq!((names[0].branch.as_str(), names[0].pull), ("f", 9));
+        assert_eq!(closed_near(b"{}", closed.near), Err(NotAPage));
+        assert_eq!(closed_near(b"[]", closed.near), Ok(None));
+    }
+
+    #[test]
+    fn a_stated_time_counts_where_it_is_that_of_this_closing() {
+        let mut item = json!({
+            "id": "7", "type": "IssuesEvent", "actor": {"login": "dev1"}, "repo": {"id": 1, "name": "acme/app"},
+            "payload": {"action": "closed", "issue": {"id": 70, "number": 7, "title": "t", "user": {"login": "dev2"},
+                "closed_at": "2026-01-02T03:04:04Z"}},
+            "created_at": "2026-01-02T03:04:05Z"
+        });
+        assert_eq!(event(&item).id.as_str(), "github/issue/70/closed/1767323044");
+        item["payload"]["issue"]["closed_at"] = json!("2026-01-05T00:00:00Z");
+        assert!(matches!(read(&item).meaning, ItemMeaning::Closed(_)), "it shows a later closing");
+    }
+
+    #[test]
+    fn a_review_is_created_in_a_feed_and_submitted_in_a_webhook_and_is_one_event() {
+        // FEED-04
+        let mut item = pull("created", 8);
+        item["type"] = json!("PullRequestReviewEvent");
+        item["payload"]["review"] = json!({
+            "id": 1, "state": "approved", "body": "", "user": {"login": "dev2"}, "submitted_at": "2026-01-02T03:04:00Z"
+        });
+        let review = event(&item);
+        assert_eq!((review.kind, review.id.as_str()), (Kind::Review, "github/review/1"));
+        assert_eq!(review.cloud_type, "com.github.pull_request_review.submitted");
+        assert_eq!((review.conclusion.as_deref(), review.summary.as_str()), (Some("approved"), "approved"));
+    }
+
+    #[test]
+    fn a_comment_has_the_id_that_its_webhook_gives_it() {
+        // FEED-05, PAY-04
+        let item = json!({
+            "id": "77", "type": "IssueCommentEvent", "actor": {"login": "dev1"}, "repo": {"id": 1, "name": "acme/app"},
+            "payload": {"action": "created", "issue": {"number": 12, "pull_request": {}},
+                "comment": {"id": 900, "body": "please", "user": {"login": "dev2"}}},
+            "created_at": "2026-01-02T03:04:05Z"
+        });
+        let comment = event(&item);
+        assert_eq!(comment.id.as_str(), "github/comment/900");
+        assert!(matches!(comment.subject, Subject::PullRequest { number: 12, .. }));
+        assert_eq!(comment.actor.as_deref(), Some("dev2"));
+        assert_eq!(comment.occurred_at, read(&item).happened_at);
+        let on_enterprise = event_item(Some("ghe.example"), &raw(&item), None);
+        let ItemMeaning::Event(event, _) = on_enterprise.meaning else {
+            panic!()
+        };
+        assert_eq!(event.id.as_str(), "ghe.example/github/comment/900");
+    }
+
+    #[test]
+    fn an_item_of_no_kind_of_ours_is_skipped_and_one_that_cannot_be_read_fails_alone() {
+        // S3-17
+        let skipped = |item: Value| matches!(read(&item).meaning, ItemMeaning::Skipped(_));
+        for kind in ["PushEvent", "WatchEvent", "SomethingNew"] {
+            assert!(skipped(json!({"id": "1", "type": kind, "repo": {"name": "a/b"}, "payload": {}})), "{kind}");
+        }
+        assert!(skipped(pull("synchronize", 8)));
+        for item in [
+            json!({"id": 7, "type": "IssuesEvent"}),
+            json!({"id": "7"}),
+            json!([]),
+            json!(null),
+            json!({"id": "7", "type": "IssuesEvent", "payload": []}),
+            json!({"id": "7", "type": "IssuesEvent", "repo": {"name": "a/b"}}),
+            json!({"id": "7", "type": "IssuesEvent", "repo": {"name": "a/b"}, "payload": {"action": "opened", "issue": 3}}),
+        ] {
+            assert_eq!(read(&item).meaning, ItemMeaning::Malformed, "{item}");
+        }
+        assert_eq!(read(&json!({"id": "7", "type": "PushEvent"})).mark, "PushEvent:7");
+        assert_eq!(read(&json!([])).mark, "");
+    }
+
+    #[test]
+    fn each_attempt_of_a_run_that_ends_badly_is_an_event_and_others_are_none() {
+        // FEED-11
+        let run = |attempt: u64, conclusion: &str, status: &str| {
+            json!({
+                "id": 1, "run_attempt": attempt, "name": "ci", "status": status, "conclusion": conclusion, "head_branch": "f",
+                "head_sha": "a", "html_url": "https://github.com/acme/app/actions/runs/1", "updated_at": "2026-01-02T03:04:05Z",
+                "pull_requests": [], "head_repository": {"id": 1, "full_name": "acme/app"},
+                "repository": {"id": 1, "full_name": "acme/app", "url": "https://api.github.com/repos/acme/app"},
+                "triggering_actor": {"login": "dev1"}
+            })
+        };
+        let read = |run: &Value| run_item(None, &raw(run));
+        for (attempt, conclusion) in [(1, "failure"), (2, "timed_out"), (3, "startup_failure")] {
+            let item = read(&run(attempt, conclusion, "completed"));
+            assert_eq!(item.mark, format!("1:{attempt}"));
+            let ItemMeaning::Event(event, _) = item.meaning else {
+                panic!("{conclusion}")
+            };
+            assert_eq!(event.id.as_str(), format!("github/run/1/attempt/{attempt}"));
+            assert_eq!((event.kind, event.branch.as_deref()), (Kind::CheckFailure, Some("f")));
+            assert_eq!(event.actor.as_deref(), Some("dev1"));
+        }
+        // ORD-02: what is not over yet is no failure, whatever else it says.
+        for (conclusion, status) in [("success", "completed"), ("new_word", "completed"), ("failure", "in_progress")] {
+            let item = read(&run(1, conclusion, status));
+            assert!(matches!(item.meaning, ItemMeaning::Skipped(_)), "{conclusion} {status}");
+        }
+        assert_eq!(read(&json!({"id": 1})).meaning, ItemMeaning::Malformed);
+        assert_eq!(Attempt::of(&raw(&run(2, "failure", "completed"))), Some(Attempt { run: 1, attempt: 2 }));
+    }
+
+    #[test]
+    fn a_page_is_a_list_and_an_objects_members_are_not_its_items() {
+        // FEED-13
+        assert_eq!(events_page(br#"{"message":"Moved Permanently"}"#).unwrap_err(), NotAPage);
+        assert_eq!(events_page(br#"[{"id":"1"},3]"#).unwrap().len(), 2);
+        assert_eq!(runs_page(br#"{"total_count":0,"workflow_runs":[]}"#).unwrap().len(), 0);
+        assert_eq!(runs_page(b"[]").unwrap_err(), NotAPage);
+    }
+}
