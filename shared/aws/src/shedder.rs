@@ -78,7 +78,7 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Inboxes for Watched<I, S, T> 
 
 fn log(changed: &Changed) {
     let Changed {
-        inbox,
+        name: inbox,
         target,
         from,
         to,

@@ -6,12 +6,14 @@
 mod config;
 mod judge;
 pub mod memory;
+mod shedder;
 mod shedding;
 mod slots;
 mod store;
 
 pub use config::{InvalidShedder, ShedderConfig};
 pub use judge::{Health, Judgement, Share, TargetState, judge, probed};
-pub use shedding::{Changed, Notes, Shedding};
+pub use shedder::{Changed, Notes, Shedder};
+pub use shedding::Shedding;
 pub use slots::{Counts, LATENCY_BOUNDS_MS, Observation, SLOT, SlotNumber, Slots, Window};
 pub use store::{Moved, ReadTarget, SLOT_KEPT, SLOT_SHARDS, STATE_KEPT, TargetStore};

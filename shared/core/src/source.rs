@@ -4,17 +4,66 @@
 //! is well enough is the shedder's, and what becomes of what it finds is the writer's: a new kind of source is one type that
 //! implements [`Source`], and nothing else changes.
 
+pub mod github;
 mod sqs;
 
-use std::future::Future;
+use std::fmt;
 
-use jiff::SignedDuration;
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::event::Event;
-use crate::ports::LedgerError;
+use crate::github::Named;
+use crate::ports::{LedgerError, TimeAndChance};
 use crate::target::TargetKey;
+use crate::text::key_part;
 
 pub use sqs::{InvalidSqsSource, PulledQueue, SqsSource, SqsSourceConfig};
+
+/// A source's name among all sources, for claims, cursors and logs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(String);
+
+impl SourceId {
+    /// The id that `name` spells; an over-long one is replaced by its digest.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(key_part(name))
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SourceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How far a source has been read, in its own words: JSON that nobody else reads. At most [`Cursor::BYTES_MAX`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// Longest cursor. A row of the ledger holds 400 KB, and a cursor is written whole.
+    pub const BYTES_MAX: usize = 200 * 1_024;
+
+    /// The cursor that is this text. `None` where it is too long: the source has to remember less.
+    #[must_use]
+    pub fn new(text: String) -> Option<Self> {
+        (text.len() <= Self::BYTES_MAX).then_some(Self(text))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Where a source may be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +83,103 @@ pub enum Polled {
     Emitted(usize),
     /// There was nothing.
     Empty,
-    /// The target asked to be left alone for so long.
+    /// The target asked to be left alone for so long: nobody calls it until then.
     Throttled(SignedDuration),
 }
 
-/// A poll that failed. It says something about the target's health.
+/// What is counted of polls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PollCounts {
+    /// Requests that were made.
+    pub requests: u64,
+    /// Polls that found nothing changed.
+    pub not_modified: u64,
+    /// Items that mean nothing to us, or happened before the source's first day.
+    pub skipped: u64,
+    /// Items that could not be read.
+    pub malformed: u64,
+    /// Rounds in which something may have fallen out of the feed before it was seen.
+    pub gaps: u64,
+    /// Deliveries that were made and never arrived, found now.
+    pub missing: u64,
+    /// Deliveries that were asked for again.
+    pub redeliveries: u64,
+    /// Missing deliveries that are here now.
+    pub recovered: u64,
+    /// Missing deliveries that nobody will ever get.
+    pub lost: u64,
+}
+
+impl PollCounts {
+    /// Adds `other`.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.requests, other.requests),
+            (&mut self.not_modified, other.not_modified),
+            (&mut self.skipped, other.skipped),
+            (&mut self.malformed, other.malformed),
+            (&mut self.gaps, other.gaps),
+            (&mut self.missing, other.missing),
+            (&mut self.redeliveries, other.redeliveries),
+            (&mut self.recovered, other.recovered),
+            (&mut self.lost, other.lost),
+        ];
+        for (sum, more) in pairs {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+/// A poll that has been made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "what a poll has read is not remembered before its cursor is stored"]
+pub struct Poll {
+    /// What came of it.
+    pub polled: Polled,
+    /// How far the source has been read now; `None` where that is as far as before. Everything before it is durable.
+    pub cursor: Option<Cursor>,
+    /// The least time between two polls that the source asks for from now on; `None` where it says nothing new.
+    pub interval: Option<SignedDuration>,
+    /// How long the target wants to be left alone although it answered well.
+    pub rest: Option<SignedDuration>,
+    /// How long the target's slowest answer took; `None` where the whole poll says it.
+    pub latency: Option<SignedDuration>,
+    /// There is more: poll again without waiting for the interval.
+    pub more: bool,
+    /// What is counted of it.
+    pub counts: PollCounts,
+}
+
+impl From<Polled> for Poll {
+    fn from(polled: Polled) -> Self {
+        Self {
+            polled,
+            cursor: None,
+            interval: None,
+            rest: None,
+            latency: None,
+            more: false,
+            counts: PollCounts::default(),
+        }
+    }
+}
+
+/// A poll that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
-    /// The source gave no answer: poll it again later.
+    /// The source gave no answer: poll it again later. It says something about the target's health.
     #[error("poll {source_id}: {word}")]
     Unanswered {
         /// Which source.
-        source_id: String,
+        source_id: SourceId,
+        /// Why, in one word.
+        word: &'static str,
+    },
+    /// As things are configured the source cannot be polled: it is not there, or not for us. Says nothing of its health.
+    #[error("poll {source_id}: {word}; mend its name or what its credential may read")]
+    Misconfigured {
+        /// Which source.
+        source_id: SourceId,
         /// Why, in one word.
         word: &'static str,
     },
@@ -53,10 +187,48 @@ pub enum PollError {
     #[error("keep what {source_id} gave")]
     Unkept {
         /// Which source.
-        source_id: String,
+        source_id: SourceId,
         /// Why.
         source: LedgerError,
     },
+}
+
+impl PollError {
+    /// The reason, in one word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Unanswered { word, .. } | Self::Misconfigured { word, .. } => word,
+            Self::Unkept { source, .. } => source.class.as_str(),
+        }
+    }
+}
+
+/// What a source found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The happening.
+    pub event: Event,
+    /// Pull requests that it names, with their branches.
+    pub names: Vec<Named>,
+}
+
+impl From<Event> for Found {
+    fn from(event: Event) -> Self {
+        Self {
+            event,
+            names: Vec::new(),
+        }
+    }
+}
+
+/// Whether what was written was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is new.
+    New,
+    /// It was known.
+    Known,
 }
 
 /// Where a source's events go: each is durable when `write` says so, and from then on like any other.
@@ -65,13 +237,34 @@ pub trait Writer: Send + Sync {
     ///
     /// # Errors
     /// [`LedgerError`] where nobody can say that it is. Whoever wrote it must not take it for done.
-    fn write(&self, event: Event) -> impl Future<Output = Result<(), LedgerError>> + Send;
+    fn write<'a>(&'a self, found: Found) -> BoxFuture<'a, Result<Written, LedgerError>>;
+}
+
+/// One poll's right, and what it may use.
+#[derive(Clone, Copy)]
+pub struct Turn<'a> {
+    /// How far the source has been read; `None` at first contact.
+    pub cursor: Option<&'a Cursor>,
+    /// Time and chance.
+    pub time: &'a dyn TimeAndChance,
+    /// By then the poll is over. What was not done by then stays undone, and the cursor says so.
+    pub end: Timestamp,
+    /// Limits that named no wait, which the target has set in a row.
+    pub strikes: u32,
+    /// Where events go.
+    pub writer: &'a dyn Writer,
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Turn(until {}, {:?})", self.end, self.cursor)
+    }
 }
 
 /// Something that is polled for events.
 pub trait Source: Send + Sync {
-    /// Its name among all sources, for claims, cursors and logs.
-    fn id(&self) -> &str;
+    /// Its name among all sources.
+    fn id(&self) -> &SourceId;
 
     /// What kind of source it is, such as `sqs`.
     fn scheme(&self) -> &'static str;
@@ -82,9 +275,13 @@ pub trait Source: Send + Sync {
     /// Whose health a poll says something about.
     fn target(&self) -> &TargetKey;
 
-    /// Polls once, and gives what it finds to `writer`. What the source remembers of it, it remembers after that.
+    /// How long it is left alone between two polls where it asks for nothing else.
+    fn interval(&self) -> SignedDuration;
+
+    /// Polls once, and gives what it finds to the turn's writer. What is to be remembered of it is in the [`Poll`]: it is stored
+    /// after that, and only if the turn is still the poller's.
     ///
     /// # Errors
     /// [`PollError`]: poll again later. Nothing that was given is lost.
-    fn poll(&self, writer: &impl Writer) -> impl Future<Output = Result<Polled, PollError>> + Send;
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>>;
 }

@@ -175,7 +175,10 @@ pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timesta
         "id": repository.id, "full_name": repository.name, "url": repository.url, "html_url": html,
     });
     payload.insert("repository".to_owned(), home);
-    payload.insert("sender".to_owned(), json!({ "login": item.actor.and_then(|actor| actor.login) }));
+    payload.insert(
+        "sender".to_owned(),
+        json!({ "login": item.actor.and_then(|actor| actor.login) }),
+    );
     let meaning = meaning(host, name, &Value::Object(payload), happened_at);
     Item {
         mark,
@@ -389,7 +392,10 @@ mod tests {
         assert_eq!(opened.kind, Kind::PullRequestOpened);
         assert_eq!(opened.id.as_str(), "github/pull_request/560000001/opened");
         assert_eq!(opened.url.as_deref(), Some("https://github.com/acme/app/pull/8"));
-        assert_eq!((opened.branch.as_deref(), opened.base.as_deref()), (Some("f"), Some("main")));
+        assert_eq!(
+            (opened.branch.as_deref(), opened.base.as_deref()),
+            (Some("f"), Some("main"))
+        );
         assert_eq!(opened.actor.as_deref(), Some("dev1"));
         assert_eq!(opened.occurred_at.unwrap().to_string(), "2026-01-02T03:04:05Z");
         assert_eq!((opened.summary.as_str(), &opened.delivery), ("", &None));
@@ -399,7 +405,10 @@ mod tests {
     fn a_merge_is_an_action_of_its_own_and_the_absence_of_its_fields_says_nothing() {
         // FEED-02
         let merged = event(&pull("merged", 8));
-        assert_eq!((merged.kind, merged.base.as_deref()), (Kind::PullRequestMerged, Some("main")));
+        assert_eq!(
+            (merged.kind, merged.base.as_deref()),
+            (Kind::PullRequestMerged, Some("main"))
+        );
         assert_eq!(merged.cloud_type, "com.github.pull_request.closed");
         assert_eq!(merged.occurred_at.unwrap().to_string(), "2026-01-02T03:04:05Z");
         let mut older = pull("closed", 8);
@@ -446,7 +455,10 @@ mod tests {
         });
         assert_eq!(event(&item).id.as_str(), "github/issue/70/closed/1767323044");
         item["payload"]["issue"]["closed_at"] = json!("2026-01-05T00:00:00Z");
-        assert!(matches!(read(&item).meaning, ItemMeaning::Closed(_)), "it shows a later closing");
+        assert!(
+            matches!(read(&item).meaning, ItemMeaning::Closed(_)),
+            "it shows a later closing"
+        );
     }
 
     #[test]
@@ -460,7 +472,10 @@ mod tests {
         let review = event(&item);
         assert_eq!((review.kind, review.id.as_str()), (Kind::Review, "github/review/1"));
         assert_eq!(review.cloud_type, "com.github.pull_request_review.submitted");
-        assert_eq!((review.conclusion.as_deref(), review.summary.as_str()), (Some("approved"), "approved"));
+        assert_eq!(
+            (review.conclusion.as_deref(), review.summary.as_str()),
+            (Some("approved"), "approved")
+        );
     }
 
     #[test]
@@ -489,7 +504,10 @@ mod tests {
         // S3-17
         let skipped = |item: Value| matches!(read(&item).meaning, ItemMeaning::Skipped(_));
         for kind in ["PushEvent", "WatchEvent", "SomethingNew"] {
-            assert!(skipped(json!({"id": "1", "type": kind, "repo": {"name": "a/b"}, "payload": {}})), "{kind}");
+            assert!(
+                skipped(json!({"id": "1", "type": kind, "repo": {"name": "a/b"}, "payload": {}})),
+                "{kind}"
+            );
         }
         assert!(skipped(pull("synchronize", 8)));
         for item in [
@@ -531,18 +549,28 @@ mod tests {
             assert_eq!(event.actor.as_deref(), Some("dev1"));
         }
         // ORD-02: what is not over yet is no failure, whatever else it says.
-        for (conclusion, status) in [("success", "completed"), ("new_word", "completed"), ("failure", "in_progress")] {
+        for (conclusion, status) in [
+            ("success", "completed"),
+            ("new_word", "completed"),
+            ("failure", "in_progress"),
+        ] {
             let item = read(&run(1, conclusion, status));
             assert!(matches!(item.meaning, ItemMeaning::Skipped(_)), "{conclusion} {status}");
         }
         assert_eq!(read(&json!({"id": 1})).meaning, ItemMeaning::Malformed);
-        assert_eq!(Attempt::of(&raw(&run(2, "failure", "completed"))), Some(Attempt { run: 1, attempt: 2 }));
+        assert_eq!(
+            Attempt::of(&raw(&run(2, "failure", "completed"))),
+            Some(Attempt { run: 1, attempt: 2 })
+        );
     }
 
     #[test]
     fn a_page_is_a_list_and_an_objects_members_are_not_its_items() {
         // FEED-13
-        assert_eq!(events_page(br#"{"message":"Moved Permanently"}"#).unwrap_err(), NotAPage);
+        assert_eq!(
+            events_page(br#"{"message":"Moved Permanently"}"#).unwrap_err(),
+            NotAPage
+        );
         assert_eq!(events_page(br#"[{"id":"1"},3]"#).unwrap().len(), 2);
         assert_eq!(runs_page(br#"{"total_count":0,"workflow_runs":[]}"#).unwrap().len(), 0);
         assert_eq!(runs_page(b"[]").unwrap_err(), NotAPage);

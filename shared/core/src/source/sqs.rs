@@ -2,9 +2,10 @@
 
 use std::future::Future;
 
+use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 
-use super::{Placement, PollError, Polled, Source, Writer};
+use super::{Placement, Poll, PollError, Polled, Source, SourceId, Turn, Writer};
 use crate::ports::{ErrorClass, ErrorKind};
 use crate::queue::{self, Conversion, Envelopes, Message};
 use crate::target::TargetKey;
@@ -81,7 +82,7 @@ pub trait PulledQueue: Send + Sync {
 /// A queue as a source.
 #[derive(Debug)]
 pub struct SqsSource<Q> {
-    id: String,
+    id: SourceId,
     config: SqsSourceConfig,
     target: TargetKey,
     queue: Q,
@@ -118,7 +119,7 @@ impl<Q: PulledQueue> SqsSource<Q> {
         }
         let domain = format!("sqs.{}.amazonaws.com", config.region);
         Ok(Self {
-            id: format!("sqs/{}", config.queue_arn),
+            id: SourceId::new(&format!("sqs/{}", config.queue_arn)),
             target: TargetKey::aws_iam(&domain, &config.role_arn, &config.tenant_id),
             config,
             queue,
@@ -127,7 +128,7 @@ impl<Q: PulledQueue> SqsSource<Q> {
 }
 
 impl<Q: PulledQueue> Source for SqsSource<Q> {
-    fn id(&self) -> &str {
+    fn id(&self) -> &SourceId {
         &self.id
     }
 
@@ -143,9 +144,28 @@ impl<Q: PulledQueue> Source for SqsSource<Q> {
         &self.target
     }
 
+    /// Waiting for messages is part of a poll.
+    fn interval(&self) -> SignedDuration {
+        SignedDuration::ZERO
+    }
+
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>> {
+        Box::pin(async move {
+            let polled = self.pull(turn.writer).await?;
+            Ok(Poll {
+                more: matches!(polled, Polled::Emitted(_)),
+                // A long poll's wait says nothing of how quick its queue is.
+                latency: Some(SignedDuration::ZERO),
+                ..polled.into()
+            })
+        })
+    }
+}
+
+impl<Q: PulledQueue> SqsSource<Q> {
     /// A message is deleted only after the writer has it. What fails of a receive comes again by itself, and what was kept
     /// beside it is deleted all the same.
-    async fn poll(&self, writer: &impl Writer) -> Result<Polled, PollError> {
+    async fn pull(&self, writer: &dyn Writer) -> Result<Polled, PollError> {
         let received = self
             .queue
             .receive(self.config.max_messages, self.config.wait_time_seconds)
@@ -168,8 +188,8 @@ impl<Q: PulledQueue> Source for SqsSource<Q> {
         let mut written: usize = 0;
         let mut unkept = None;
         for message in messages {
-            match writer.write(queue::event(&message, &conversion)).await {
-                Ok(()) => {
+            match writer.write(queue::event(&message, &conversion).into()).await {
+                Ok(_) => {
                     written = written.saturating_add(1);
                     kept.extend(message.receipt_handle);
                 }
@@ -202,6 +222,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
+    use super::super::{Found, Written};
     use super::*;
     use crate::event::{Event, EventId};
     use crate::ports::LedgerError;
@@ -253,7 +274,13 @@ mod tests {
     }
 
     impl Writer for Log {
-        async fn write(&self, event: Event) -> Result<(), LedgerError> {
+        fn write(&self, found: Found) -> BoxFuture<'_, Result<Written, LedgerError>> {
+            Box::pin(std::future::ready(self.keep(found.event)))
+        }
+    }
+
+    impl Log {
+        fn keep(&self, event: Event) -> Result<Written, LedgerError> {
             if let Some((id, class)) = self.fails
                 && event.id.as_str().ends_with(id)
             {
@@ -265,7 +292,7 @@ mod tests {
                 });
             }
             self.events.lock().unwrap().push(event);
-            Ok(())
+            Ok(Written::New)
         }
     }
 
@@ -277,7 +304,7 @@ mod tests {
     }
 
     fn polled(queue: &Queue, log: &Log) -> Result<Polled, PollError> {
-        block_on(SqsSource::new(config(), queue).unwrap().poll(log))
+        block_on(SqsSource::new(config(), queue).unwrap().pull(log))
     }
 
     #[test]
@@ -342,7 +369,7 @@ mod tests {
         let queue = Queue::default();
         let source = SqsSource::new(config(), &queue).unwrap();
         assert_eq!((source.scheme(), source.placement()), ("sqs", Placement::PerReplica));
-        assert_eq!(source.id(), format!("sqs/{ARN}"));
+        assert_eq!(source.id().as_str(), format!("sqs/{ARN}"));
         let expected = TargetKey::aws_iam(
             "sqs.eu-west-1.amazonaws.com",
             "arn:aws:iam::000000000000:role/r",
@@ -396,7 +423,7 @@ mod tests {
             project_id: Some("checkout".to_owned()),
             ..config()
         };
-        block_on(SqsSource::new(with_project, &queue).unwrap().poll(&log)).unwrap();
+        block_on(SqsSource::new(with_project, &queue).unwrap().pull(&log)).unwrap();
         let events = log.events.lock().unwrap();
         let Some(crate::event::Content::Here(content)) = &events[0].content else {
             panic!("a message has content")

@@ -1,8 +1,11 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::super::memory::MemoryTargets;
+use super::super::{Counts, Health, Moved, ReadTarget, SlotNumber, TargetState};
 use super::*;
-use crate::ports::ErrorClass;
+use crate::ledger::Nonce;
+use crate::ports::{ErrorClass, LedgerError};
 use crate::testing::{at, block_on, secs};
 
 /// A clock that is moved, and numbers that spread.
@@ -383,7 +386,7 @@ fn a_probe_that_another_has_taken_over_changes_nothing() {
         world.time.pass(secs(16));
         world.answer("a", Sent::Yes);
         assert_eq!((send(&other, "a"), world.health()), (Sent::Yes, Health::Probation));
-        let late = block_on(one.change("a", &target("a"), &hung, Health::Shed));
+        let late = block_on(one.shedder.change("a", &target("a"), &hung, Health::Shed));
         assert_eq!((late, world.health()), (None, Health::Probation));
     });
 }
