@@ -5,7 +5,7 @@ use std::future::Future;
 
 use forebay_aws::secrets::Documents;
 use forebay_core::delivery::{Delivery, DeliveryKey, Outcome};
-use forebay_core::drive::{Driven, Driver, admittee, pointer_keys};
+use forebay_core::drive::{Driven, Driver, NAMES_MAX, admittee, keys_beside};
 use forebay_core::event::Kind;
 use forebay_core::github::Named;
 use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
@@ -16,9 +16,6 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Verdict;
 use crate::handle::{Arrived, Schedule, Webhook};
-
-/// Most branches of one payload whose pull requests are remembered.
-const NAMES_MAX: usize = 10;
 
 /// What came of a delivery and of its event, for the answer, the log and the metrics.
 pub(crate) struct Handled {
@@ -201,29 +198,9 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
     }
 
     async fn remember(&self, named: &Named, known: &Pointers) -> Result<(), LedgerError> {
-        let Named {
-            repository,
-            branch,
-            pull,
-        } = named;
-        let branch_key = OwnerKey::branch(repository, branch);
-        let pull_key = OwnerKey::pull(repository, *pull);
-        let now = self.time.now();
-        let pointer = match known.0.get(&branch_key) {
-            Some(pointer) if pointer.pulls.contains(pull) => pointer.clone(),
-            Some(_) | None => self.ledger.learn(repository, branch, *pull, now).await?,
-        };
-        let Some(owner) = pointer.owner.filter(|owner| now < owner.live_until) else {
-            return Ok(());
-        };
-        if known.live_owner(&pull_key, now).is_some() {
-            return Ok(());
-        }
-        if self.ledger.own(&pull_key, &owner, now).await? {
-            for (event, driven) in self.driver().wake(&pull_key).await? {
-                if let Err(error) = driven {
-                    tracing::warn!(event.id = %event, error = %error.cause(), "{error}; it is due again later");
-                }
+        for (event, driven) in self.driver().remember(named, known).await? {
+            if let Err(error) = driven {
+                tracing::warn!(event.id = %event, error = %error.cause(), "{error}; it is due again later");
             }
         }
         Ok(())
@@ -276,21 +253,6 @@ fn handled(verdict: Verdict, admittee: Option<&Admittee>) -> Handled {
         created: false,
         drive: Drive::Needless,
     }
-}
-
-/// Pointers to read beside the admission: what routing needs, and the branches and pull requests that the payload names.
-fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
-    let routing = unsettled(admittee)
-        .map(|admittee| pointer_keys(&admittee.event))
-        .unwrap_or_default();
-    let named = names.iter().take(NAMES_MAX).flat_map(|named| {
-        [
-            OwnerKey::branch(&named.repository, &named.branch),
-            OwnerKey::pull(&named.repository, named.pull),
-        ]
-    });
-    let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
-    distinct.into_iter().collect()
 }
 
 /// What is to be driven, if it is admitted.

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::backoff;
 use crate::cloudevent::{self, Handover};
 use crate::event::{Content, Event, EventId};
+use crate::github::Named;
 use crate::ledger::{
     Admittee, Cause, Claim, Claimed, Ending, EventRow, Lease, Limits, Nonce, Reason, Refused, Sent, Settled,
     Settlement, State, Status, Step, Token, Verdict, transition,
@@ -103,6 +104,21 @@ fn settled_at_once(status: Status, reason: Reason, limits: &Limits, nonce: Nonce
         generation: 0,
         expires_at: Some(limits.event_expires_at(now)),
     }
+}
+
+/// Most pull requests of one payload that are remembered.
+pub const NAMES_MAX: usize = 10;
+
+/// Pointers to read beside an admission: what routing needs, and the branches and pull requests that the payload names.
+#[must_use]
+pub fn keys_beside(admittee: Option<&Admittee>, names: &[Named]) -> Vec<OwnerKey> {
+    let unsettled = admittee.filter(|admittee| admittee.state.status == Status::Claimed);
+    let routing = unsettled
+        .map(|admittee| pointer_keys(&admittee.event))
+        .unwrap_or_default();
+    let named = names.iter().take(NAMES_MAX).flat_map(Named::keys);
+    let distinct: BTreeSet<OwnerKey> = routing.into_iter().chain(named).collect();
+    distinct.into_iter().collect()
 }
 
 /// What drives events: the ports, and the configuration that decides.
@@ -215,6 +231,37 @@ impl<L: Ledger, I: Inboxes, T: TimeAndChance> Driver<'_, L, I, T> {
             woken.push((event, driven));
         }
         Ok(woken)
+    }
+
+    /// Remembers which pull request a branch has, lets the branch's session own it, and drives what waited for that. Comments
+    /// carry no branch: this is how they find the session. `known` are the pointers of both; what they say already costs nothing.
+    /// Gives what came of each event that waited.
+    ///
+    /// # Errors
+    /// [`LedgerError`] where it is not remembered. The next payload that names both brings it again.
+    pub async fn remember(
+        &self,
+        named: &Named,
+        known: &Pointers,
+    ) -> Result<Vec<(EventId, Result<Driven, LedgerError>)>, LedgerError> {
+        let Named {
+            repository,
+            branch,
+            pull,
+        } = named;
+        let [branch_key, pull_key] = named.keys();
+        let now = self.time.now();
+        let pointer = match known.0.get(&branch_key) {
+            Some(pointer) if pointer.pulls.contains(pull) => pointer.clone(),
+            Some(_) | None => self.ledger.learn(repository, branch, *pull, now).await?,
+        };
+        let Some(owner) = pointer.owner.filter(|owner| now < owner.live_until) else {
+            return Ok(Vec::new());
+        };
+        if known.live_owner(&pull_key, now).is_some() || !self.ledger.own(&pull_key, &owner, now).await? {
+            return Ok(Vec::new());
+        }
+        self.wake(&pull_key).await
     }
 
     async fn claim(&self, event: &EventId, cause: Cause) -> Result<Claimed, LedgerError> {

@@ -14,6 +14,7 @@ pub(crate) mod time;
 
 use crate::delivery::{DeliveryKey, EventName, Ignored, Malformed};
 use crate::event::{Event, Repository};
+use crate::session::OwnerKey;
 use crate::text::cut;
 
 use payload::Payload;
@@ -55,6 +56,17 @@ pub struct Named {
     pub branch: String,
     /// Number of the pull request.
     pub pull: u64,
+}
+
+impl Named {
+    /// The pointers of the branch and of the pull request.
+    #[must_use]
+    pub fn keys(&self) -> [OwnerKey; 2] {
+        [
+            OwnerKey::branch(&self.repository, &self.branch),
+            OwnerKey::pull(&self.repository, self.pull),
+        ]
+    }
 }
 
 /// All that is read from one body.

@@ -12,9 +12,10 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::delivery::{DeliveryKey, EventName};
 use crate::event::Event;
 use crate::github::Named;
-use crate::ports::{LedgerError, TimeAndChance};
+use crate::ports::{ErrorClass, LedgerError, TimeAndChance};
 use crate::target::TargetKey;
 use crate::text::key_part;
 
@@ -106,6 +107,8 @@ pub struct PollCounts {
     pub redeliveries: u64,
     /// Missing deliveries that are here now.
     pub recovered: u64,
+    /// Recovered deliveries whose events no other net has seen.
+    pub attributed: u64,
     /// Missing deliveries that nobody will ever get.
     pub lost: u64,
 }
@@ -122,6 +125,7 @@ impl PollCounts {
             (&mut self.missing, other.missing),
             (&mut self.redeliveries, other.redeliveries),
             (&mut self.recovered, other.recovered),
+            (&mut self.attributed, other.attributed),
             (&mut self.lost, other.lost),
         ];
         for (sum, more) in pairs {
@@ -238,6 +242,40 @@ pub trait Writer: Send + Sync {
     /// # Errors
     /// [`LedgerError`] where nobody can say that it is. Whoever wrote it must not take it for done.
     fn write<'a>(&'a self, found: Found) -> BoxFuture<'a, Result<Written, LedgerError>>;
+
+    /// Makes a delivery durable that was read back from GitHub's log, and the event that it means. Most writers keep none.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; a writer that keeps no deliveries refuses each with [`ErrorClass::Invalid`].
+    fn write_delivery<'a>(&'a self, readback: Readback) -> BoxFuture<'a, Result<Written, LedgerError>> {
+        Box::pin(std::future::ready(Err(LedgerError {
+            attempted: "keep delivery",
+            on: readback.key.to_string(),
+            class: ErrorClass::Invalid,
+            source: None,
+        })))
+    }
+}
+
+/// A delivery as GitHub's log has it: its payload is the same JSON in other bytes, so that nothing of it can be verified but
+/// who was asked for it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Readback {
+    /// GitHub Enterprise host; `None` for github.com.
+    pub host: Option<String>,
+    /// Its identity.
+    pub key: DeliveryKey,
+    /// Name of the webhook event.
+    pub event_name: EventName,
+    /// The payload, as JSON.
+    pub payload: Vec<u8>,
+}
+
+impl fmt::Debug for Readback {
+    /// Without the payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Readback({} {} bytes)", self.key, self.payload.len())
+    }
 }
 
 /// One poll's right, and what it may use.
@@ -249,7 +287,7 @@ pub struct Turn<'a> {
     pub time: &'a dyn TimeAndChance,
     /// By then the poll is over. What was not done by then stays undone, and the cursor says so.
     pub end: Timestamp,
-    /// Limits that named no wait, which the target has set in a row.
+    /// Limits that the target has set in a row.
     pub strikes: u32,
     /// Where events go.
     pub writer: &'a dyn Writer,

@@ -28,7 +28,7 @@ pub enum Standing {
     /// As things are configured there is no such thing for this right: forbidden, or not there, which is how GitHub answers for
     /// what one may not know of.
     Misconfigured(&'static str),
-    /// There are no pages behind this.
+    /// GitHub will not do this, now or later: there are no pages behind this, or the thing is past it.
     Ended,
     /// GitHub failed.
     Failed,
@@ -62,7 +62,7 @@ impl Limits {
             404 | 410 => Standing::Misconfigured("not_found"),
             // Left where a redirect leads off the API's host, or in circles.
             301 | 302 | 307 | 308 => Standing::Misconfigured("moved"),
-            422 => Standing::Ended,
+            400 | 422 => Standing::Ended,
             _ => Standing::Failed,
         }
     }

@@ -11,12 +11,15 @@ use serde_json::{Map, Value, json};
 
 use super::time::instant;
 use super::{Envelope, Meaning, Named, interpret};
-use crate::delivery::{EventName, Ignored};
+use crate::delivery::{Digest, EventName, Ignored};
 use crate::event::{Event, Repository};
 
 /// How far apart a stated time of closing and the item that tells of it may be. An item may show how its issue stands now, which
 /// is closed for another time.
 const CLOSED_APART_MAX: SignedDuration = SignedDuration::from_secs(60);
+
+/// Longest mark, in bytes. GitHub's longest type has 29 letters, and ids have eleven digits.
+const MARK_BYTES_MAX: usize = 80;
 
 /// One item of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +125,7 @@ pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timesta
     let Ok(item) = serde_json::from_str::<FeedItem>(item.get()) else {
         return unread(String::new(), None, ItemMeaning::Malformed);
     };
-    let mark = format!("{}:{}", item.kind, item.id);
+    let mark = mark_of(&item.kind, &item.id);
     let happened_at = item.created_at.as_deref().and_then(instant);
     let Some(name) = event_name(&item.kind) else {
         return unread(mark, happened_at, ItemMeaning::Skipped(Ignored::UnknownEvent));
@@ -184,6 +187,16 @@ pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timesta
         mark,
         happened_at,
         meaning,
+    }
+}
+
+/// The mark of an item; an over-long one is replaced by its digest, since marks are kept by the hundred.
+fn mark_of(kind: &str, id: &str) -> String {
+    let mark = format!("{kind}:{id}");
+    if mark.len() <= MARK_BYTES_MAX {
+        mark
+    } else {
+        Digest::of(mark.as_bytes()).to_string()
     }
 }
 

@@ -8,11 +8,13 @@ use jiff::Timestamp;
 use super::rows::{Admission, Admitted, Claimed, DeliveryRow, EventAdmission, EventRow, Lease, Settled, State};
 use super::transition::{Claim, Raise, Refused, Renew, Settle, Settlement, Step, Term, Verdict, refusal, transition};
 use crate::delivery::{DeliveryKey, Outcome};
-use crate::event::{Content, EventId, Repository};
+use crate::event::{Content, EventId, Net, Repository};
 use crate::ports::{
     DUE_SHARDS, Due, DueMark, DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed,
 };
 use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
+use crate::source::SourceId;
+use crate::source::github::{Becomes, Missing, MissingStore};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -26,6 +28,10 @@ struct Tables {
     events: BTreeMap<EventId, EventRow>,
     pointers: BTreeMap<OwnerKey, Pointer>,
     sessions: BTreeMap<SessionId, Session>,
+    /// By the log that shows them.
+    missing: BTreeMap<DeliveryKey, (SourceId, Missing)>,
+    /// What has become of them.
+    became: BTreeMap<DeliveryKey, Becomes>,
     /// When the rows of closed sessions go.
     closed: BTreeMap<SessionId, Timestamp>,
 }
@@ -81,7 +87,7 @@ impl Tables {
                 let lease = event.and_then(|row| Lease::proven_by(&row.event.id, &row.state, admission.nonce));
                 return Admitted::Created { lease };
             }
-            let conflict = kept.row.delivery.digest != delivery.digest;
+            let conflict = delivery.conflicts_with(&kept.row.delivery);
             return Admitted::Duplicate {
                 conflict,
                 event: event.map(Box::new),
@@ -448,6 +454,83 @@ fn newest<'a, R: Clone + 'a>(rows: impl Iterator<Item = (Timestamp, &'a R)>, lis
         .take(listing.limit)
         .map(|(_, row)| row.clone())
         .collect()
+}
+
+impl MissingStore for MemoryLedger {
+    async fn kept(&self, keys: &[DeliveryKey]) -> Result<BTreeSet<DeliveryKey>, LedgerError> {
+        let tables = self.tables();
+        let kept = keys.iter().filter(|key| tables.deliveries.contains_key(key));
+        Ok(kept.cloned().collect())
+    }
+
+    async fn note_missing(&self, log: &SourceId, missing: &[Missing]) -> Result<u64, LedgerError> {
+        let mut tables = self.tables();
+        let before = tables.missing.len().saturating_add(tables.became.len());
+        for missing in missing {
+            if !tables.became.contains_key(&missing.key) {
+                let row = || (log.clone(), missing.clone());
+                tables.missing.entry(missing.key.clone()).or_insert_with(row);
+            }
+        }
+        let after = tables.missing.len().saturating_add(tables.became.len());
+        Ok(u64::try_from(after.saturating_sub(before)).unwrap_or(u64::MAX))
+    }
+
+    async fn due_missing(&self, log: &SourceId, until: Timestamp, limit: usize) -> Result<Vec<Missing>, LedgerError> {
+        let tables = self.tables();
+        let rows = tables.missing.values().filter(|(of, _)| of == log);
+        let mut due: Vec<Missing> = rows
+            .map(|(_, missing)| missing.clone())
+            .filter(|missing| missing.due_at <= until)
+            .collect();
+        due.sort_by_key(|missing| missing.due_at);
+        due.truncate(limit);
+        Ok(due)
+    }
+
+    async fn settle_missing(
+        &self,
+        _log: &SourceId,
+        missing: &Missing,
+        becomes: Becomes,
+        _now: Timestamp,
+    ) -> Result<(), LedgerError> {
+        let mut tables = self.tables();
+        match becomes {
+            Becomes::Asked(due_at) => {
+                if let Some((_, row)) = tables.missing.get_mut(&missing.key) {
+                    row.asked = missing.asked.saturating_add(1);
+                    row.due_at = due_at;
+                }
+            }
+            Becomes::Here | Becomes::Lost(_) => {
+                if tables.missing.remove(&missing.key).is_some() {
+                    tables.became.insert(missing.key.clone(), becomes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {
+        let mut tables = self.tables();
+        let Some(kept) = tables.deliveries.get_mut(key) else {
+            return Ok(false);
+        };
+        let delivery = &mut kept.row.delivery;
+        if delivery.net != Net::Webhook {
+            return Ok(false);
+        }
+        delivery.net = Net::Recovery;
+        let Outcome::Accepted(event) = delivery.outcome.clone() else {
+            return Ok(false);
+        };
+        let Some(row) = tables.events.get_mut(&event) else {
+            return Ok(false);
+        };
+        (row.first_seen, row.seen_by) = row.recovered_through(key);
+        Ok(row.seen_by.len() == 1)
+    }
 }
 
 #[cfg(test)]

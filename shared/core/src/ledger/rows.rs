@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, DeliveryKey};
 use crate::event::{Event, EventId, Net, words};
 use crate::session::OwnerKey;
 
@@ -232,6 +232,26 @@ pub struct EventRow {
     pub first_seen: Net,
     /// Every net that has reported it.
     pub seen_by: BTreeSet<Net>,
+}
+
+impl EventRow {
+    /// Who has seen the event first, and who at all, now that its delivery `key` is known to have come because recovery asked for
+    /// it. Another hook's delivery is a webhook's all the same.
+    #[must_use]
+    pub fn recovered_through(&self, key: &DeliveryKey) -> (Net, BTreeSet<Net>) {
+        let is_this = self.event.delivery.as_ref() == Some(key);
+        let mut seen_by = self.seen_by.clone();
+        seen_by.insert(Net::Recovery);
+        // An event without a delivery is a feed's: the webhook that joined it was this one.
+        if is_this || self.event.delivery.is_none() {
+            seen_by.remove(&Net::Webhook);
+        }
+        let first_seen = match self.first_seen {
+            Net::Webhook if is_this => Net::Recovery,
+            first_seen => first_seen,
+        };
+        (first_seen, seen_by)
+    }
 }
 
 /// A delivery's row, without its body.

@@ -1,1 +1,134 @@
-//! GitHub as a source.
+//! GitHub's feeds and delivery logs as sources.
+
+mod feed;
+mod recovery;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Poll, PollCounts, PollError, Polled, SourceId, Turn};
+use crate::api::{Answer, Api, Credential, Limits, Request, Right, Standing};
+use crate::ports::ErrorClass;
+
+pub use feed::{Feed, FeedConfig, FeedKind};
+pub use recovery::{Becomes, HookLog, Missing, MissingStore, Recovery, RecoveryConfig, Remedy};
+
+/// The least time between two requests without a right.
+const ANONYMOUS_SPACING: SignedDuration = SignedDuration::from_secs(60);
+/// A request is not begun with less of the turn left: it may take that long.
+pub const REQUEST_TIME_MAX: SignedDuration = SignedDuration::from_secs(10);
+
+/// The requests of one poll, and what they say together.
+struct Round<'a, A> {
+    api: &'a A,
+    credential: &'a Credential,
+    limits: Limits,
+    turn: Turn<'a>,
+    counts: PollCounts,
+    slowest: Option<SignedDuration>,
+    interval_s: Option<u32>,
+    rest: Option<SignedDuration>,
+}
+
+/// What came of one request.
+enum Asked {
+    /// The answer.
+    Fine(Answer),
+    /// Nothing has changed since the validator.
+    NotModified(Answer),
+    /// There is nothing behind this.
+    Ended,
+    /// The rest of the turn is too short for it, or the right is used up.
+    OutOfTime,
+    /// No more requests for so long.
+    Throttled(SignedDuration),
+    /// It cannot be had as things are configured.
+    Misconfigured(&'static str),
+    /// There was no answer.
+    Unanswered(&'static str),
+}
+
+impl<'a, A: Api> Round<'a, A> {
+    fn new(api: &'a A, credential: &'a Credential, limits: Limits, turn: Turn<'a>) -> Self {
+        Self {
+            api,
+            credential,
+            limits,
+            turn,
+            counts: PollCounts::default(),
+            slowest: None,
+            interval_s: None,
+            rest: None,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.turn.time.now()
+    }
+
+    /// Whether the turn lasts for one more request, and GitHub has one more for us.
+    fn may_ask(&self) -> bool {
+        let spent = self.rest.is_some() && self.credential.right != Right::Anonymous;
+        !spent && self.turn.end.duration_since(self.now()) >= REQUEST_TIME_MAX
+    }
+
+    async fn get(&mut self, url: &str) -> Asked {
+        self.ask(Request::get(url, self.credential)).await
+    }
+
+    async fn ask(&mut self, request: Request<'_>) -> Asked {
+        if !self.may_ask() {
+            return Asked::OutOfTime;
+        }
+        let began = self.now();
+        let answer = self.api.ask(request).await;
+        let now = self.now();
+        self.counts.requests = self.counts.requests.saturating_add(1);
+        self.slowest = self.slowest.max(Some(now.duration_since(began)));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if error.class == ErrorClass::Denied => return Asked::Misconfigured(error.class.as_str()),
+            Err(error) => return Asked::Unanswered(error.class.as_str()),
+        };
+        let mut rest = self.limits.rest(&answer, &self.credential.right, now);
+        if self.credential.right == Right::Anonymous {
+            let asked = i32::try_from(self.counts.requests).unwrap_or(i32::MAX);
+            rest = rest.max(ANONYMOUS_SPACING.checked_mul(asked));
+        }
+        self.rest = self.rest.max(rest);
+        match self.limits.judge(&answer, now, self.turn.strikes) {
+            Standing::Fine => Asked::Fine(answer),
+            Standing::NotModified => Asked::NotModified(answer),
+            Standing::Limited(span) => Asked::Throttled(span),
+            Standing::Misconfigured(word) => Asked::Misconfigured(word),
+            Standing::Ended => Asked::Ended,
+            Standing::Failed => Asked::Unanswered(ErrorClass::ServerFault.as_str()),
+        }
+    }
+
+    /// The poll that these requests were.
+    fn poll(self, polled: Polled) -> Poll {
+        Poll {
+            interval: self.interval_s.map(|seconds| SignedDuration::from_secs(seconds.into())),
+            rest: self.rest,
+            latency: self.slowest,
+            counts: self.counts,
+            ..polled.into()
+        }
+    }
+}
+
+/// Why a poll ends that has done nothing yet. `None` where it goes on.
+fn refused(source_id: &SourceId, asked: &Asked) -> Option<Result<Polled, PollError>> {
+    let source_id = source_id.clone();
+    match asked {
+        Asked::Fine(_) | Asked::NotModified(_) => None,
+        Asked::Throttled(span) => Some(Ok(Polled::Throttled(*span))),
+        Asked::OutOfTime => Some(Ok(Polled::Empty)),
+        Asked::Ended => Some(Err(PollError::Misconfigured {
+            source_id,
+            word: "refused",
+        })),
+        Asked::Misconfigured(word) => Some(Err(PollError::Misconfigured { source_id, word })),
+        Asked::Unanswered(word) => Some(Err(PollError::Unanswered { source_id, word })),
+    }
+}

@@ -1,0 +1,698 @@
+//! Recovery: the deliveries that GitHub made and the ledger never got, found in GitHub's log and got.
+//!
+//! GitHub delivers once and never again by itself
+//! (<https://docs.github.com/en/webhooks/using-webhooks/handling-failed-webhook-deliveries>). It keeps a log of what it
+//! delivered for three days. The log is read from its newest entry back to where it has been read before, in passes that may take
+//! several polls; what of it the ledger lacks becomes a row of its own, so that the pass can end, and is worked off oldest
+//! first, since the oldest is forgotten first. Whether a delivery arrived is for the ledger to say, not for GitHub's status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{Asked, Round, refused};
+use crate::api::{Api, Credential, Limits, Method, Request};
+use crate::delivery::{DeliveryKey, EventName, Guid, HookId};
+use crate::event::Repository;
+use crate::github::time::instant;
+use crate::ports::{ErrorKind, LedgerError};
+use crate::source::{Cursor, Placement, Poll, PollError, Polled, Readback, Source, SourceId, Turn};
+use crate::target::TargetKey;
+
+/// Entries of a page.
+const PAGE_ITEMS: usize = 100;
+/// Most hooks of one owner that are looked through. GitHub allows twenty for each event.
+const HOOK_PAGES_MAX: usize = 3;
+/// A delivery that is younger than this may still be on its way.
+const GRACE: SignedDuration = SignedDuration::from_secs(120);
+/// The same for one that GitHub held back: what it calls delivered may be later still.
+const THROTTLED_GRACE: SignedDuration = SignedDuration::from_secs(600);
+/// A pass goes this much further back than the one before it went forward.
+const SLACK: SignedDuration = SignedDuration::from_secs(900);
+const _: () = assert!(THROTTLED_GRACE.as_secs() + GRACE.as_secs() < SLACK.as_secs());
+/// What is about to be forgotten is not asked for any more.
+const RETENTION_MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// The status of an answer that called a delivery too large. It is too large the next time too.
+const TOO_LARGE: u16 = 413;
+
+/// Whose delivery log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookLog {
+    /// Those of a repository's hooks.
+    Repository(Repository),
+    /// Those of an organisation's hooks.
+    Organization(String),
+    /// That of the App's one hook.
+    App,
+}
+
+/// How a missing delivery is got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// GitHub is asked to deliver it again.
+    Redeliver,
+    /// Its payload is read from the log: for when our own address is what fails.
+    Fetch,
+}
+
+/// How delivery logs are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveryConfig {
+    /// GitHub Enterprise host; `None` for github.com.
+    pub host: Option<String>,
+    /// How long a log is left alone between two polls.
+    pub interval: SignedDuration,
+    /// How long GitHub keeps an entry: three days, a week on Enterprise.
+    pub retention: SignedDuration,
+    /// End of the address by which a hook is known to be ours. A slash at its end does not count.
+    pub path: String,
+    /// Names of events that are recovered; empty for all.
+    pub events: BTreeSet<String>,
+    /// How a missing delivery is got.
+    pub remedy: Remedy,
+    /// Most pages of logs of one poll.
+    pub pages_max: usize,
+    /// Most deliveries that one poll asks for.
+    pub requests_max: usize,
+    /// Most times that one delivery is asked for.
+    pub attempts_max: u32,
+    /// How long a delivery that was asked for may take to come.
+    pub patience: SignedDuration,
+    /// How waits are bounded.
+    pub limits: Limits,
+}
+
+impl Default for RecoveryConfig {
+    fn default() -> Self {
+        Self {
+            host: None,
+            interval: SignedDuration::from_secs(300),
+            retention: SignedDuration::from_hours(3 * 24),
+            path: "/api/intake/github".to_owned(),
+            events: BTreeSet::new(),
+            remedy: Remedy::Redeliver,
+            pages_max: 20,
+            requests_max: 30,
+            attempts_max: 3,
+            patience: SignedDuration::from_secs(300),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A delivery that GitHub made and the ledger lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its identity.
+    pub key: DeliveryKey,
+    /// Number of its newest attempt, in GitHub's log.
+    pub attempt_id: u64,
+    /// Name of the webhook event.
+    pub event_name: String,
+    /// When GitHub made it.
+    pub delivered_at: Timestamp,
+    /// We have called it too large.
+    pub too_large: bool,
+    /// How often it has been asked for.
+    pub asked: u32,
+    /// When it is to be looked at again. Until somebody has asked for it that is when it was made: oldest first.
+    pub due_at: Timestamp,
+}
+
+/// What becomes of a missing delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Becomes {
+    /// It was asked for, and is due again then.
+    Asked(Timestamp),
+    /// It is here.
+    Here,
+    /// Nobody will ever get it, for this reason.
+    Lost(&'static str),
+}
+
+/// The rows of missing deliveries, each log's apart from the others'.
+///
+/// # Errors
+/// All methods give [`LedgerError`] where no answer could be had.
+pub trait MissingStore: Send + Sync {
+    /// Which of these deliveries are in the ledger, read consistently.
+    fn kept(&self, keys: &[DeliveryKey]) -> impl Future<Output = Result<BTreeSet<DeliveryKey>, LedgerError>> + Send;
+
+    /// Notes what `log` shows and the ledger lacks, each once in all time. Gives how many are new.
+    fn note_missing(
+        &self,
+        log: &SourceId,
+        missing: &[Missing],
+    ) -> impl Future<Output = Result<u64, LedgerError>> + Send;
+
+    /// What is to be looked at, oldest first, at most `limit`. May lag behind the last writes.
+    fn due_missing(
+        &self,
+        log: &SourceId,
+        until: Timestamp,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Missing>, LedgerError>> + Send;
+
+    /// Remembers what has become of a missing delivery.
+    fn settle_missing(
+        &self,
+        log: &SourceId,
+        missing: &Missing,
+        becomes: Becomes,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(), LedgerError>> + Send;
+
+    /// Says of a delivery that came because it was asked for, and of its event, that recovery has seen it, and not a webhook.
+    /// `true` where recovery alone has seen the event.
+    fn attribute(&self, key: &DeliveryKey) -> impl Future<Output = Result<bool, LedgerError>> + Send;
+}
+
+/// The delivery logs of one owner of hooks.
+#[derive(Debug)]
+pub struct Recovery<A, M> {
+    api: Arc<A>,
+    store: M,
+    id: SourceId,
+    log: HookLog,
+    credential: Credential,
+    config: Arc<RecoveryConfig>,
+}
+
+/// How far logs have been read.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Remembered {
+    /// By hook.
+    hooks: BTreeMap<String, Read>,
+    /// The App's hook, which its log does not name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    app_hook: Option<String>,
+}
+
+/// How far one log has been read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Read {
+    /// Everything that was delivered before this second has been judged.
+    #[serde(default)]
+    through: i64,
+    /// A pass that is not over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pass: Option<Pass>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pass {
+    /// Where `through` goes when it is over.
+    top: i64,
+    /// Its next page.
+    next: String,
+}
+
+/// An entry of a log.
+#[derive(Debug, Deserialize)]
+struct Entry {
+    id: u64,
+    guid: String,
+    delivered_at: String,
+    #[serde(default)]
+    status_code: Option<u16>,
+    #[serde(default)]
+    event: Option<String>,
+    #[serde(default)]
+    throttled_at: Option<String>,
+}
+
+/// A hook, as its owner lists it.
+#[derive(Deserialize)]
+struct Hook {
+    id: u64,
+    #[serde(default)]
+    config: Option<HookConfig>,
+}
+
+#[derive(Deserialize)]
+struct HookConfig {
+    #[serde(default)]
+    url: Option<String>,
+}
+
+/// One entry in full.
+#[derive(Deserialize)]
+struct Detail {
+    request: DetailRequest,
+}
+
+#[derive(Deserialize)]
+struct DetailRequest {
+    #[serde(default)]
+    headers: BTreeMap<String, serde_json::Value>,
+    #[serde(default)]
+    payload: Option<Box<RawValue>>,
+}
+
+/// Why a poll stops in the middle. What it has done stays done.
+enum Stop {
+    /// No more requests: for so long, or in this turn.
+    Over(Option<SignedDuration>),
+    Failed(PollError),
+}
+
+impl<A: Api, M: MissingStore> Recovery<A, M> {
+    /// The logs of `log`, read with `credential`, judged by the ledger behind `store`.
+    #[must_use]
+    pub fn new(api: Arc<A>, store: M, log: HookLog, credential: Credential, config: Arc<RecoveryConfig>) -> Self {
+        let host = config.host.as_deref().unwrap_or("github.com");
+        let whose = match &log {
+            HookLog::Repository(repository) => format!("repository/{}", repository.key()),
+            HookLog::Organization(name) => format!("organization/{}", name.to_lowercase()),
+            HookLog::App => "app".to_owned(),
+        };
+        Self {
+            api,
+            store,
+            id: SourceId::new(&format!("{host}/deliveries/{whose}")),
+            log,
+            credential,
+            config,
+        }
+    }
+
+    async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, PollError> {
+        let before = turn.cursor.map(Cursor::as_str).unwrap_or_default();
+        let mut memory: Remembered = serde_json::from_str(before).unwrap_or_default();
+        let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
+        let polled = match self.work(&mut round, &mut memory).await {
+            Ok(()) | Err(Stop::Over(None)) => None,
+            Err(Stop::Over(Some(span))) => Some(Polled::Throttled(span)),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        let counts = round.counts;
+        let emitted = counts.recovered.saturating_add(counts.redeliveries);
+        let polled = polled.unwrap_or_else(|| match usize::try_from(emitted) {
+            Ok(0) | Err(_) => Polled::Empty,
+            Ok(emitted) => Polled::Emitted(emitted),
+        });
+        let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
+        Ok(Poll {
+            cursor: after.and_then(Cursor::new),
+            ..round.poll(polled)
+        })
+    }
+
+    async fn work(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<(), Stop> {
+        let logs = self.logs(round, memory).await?;
+        let known: BTreeSet<&String> = logs.keys().collect();
+        memory.hooks.retain(|hook, _| known.contains(hook));
+        let mut pages = self.config.pages_max;
+        let mut failed = None;
+        for (hook, path) in &logs {
+            let Some(id) = HookId::parse(Some(hook)) else { continue };
+            let mut read = memory.hooks.remove(hook).unwrap_or_default();
+            let scanned = self.scan(round, &id, path, &mut read, &mut pages).await;
+            // Also where it stopped: how far it came is durable.
+            memory.hooks.insert(hook.clone(), read);
+            match scanned {
+                Ok(()) => {}
+                // A log that cannot be read stops neither the others nor what is known to be missing.
+                Err(Stop::Failed(error)) => failed = failed.or(Some(error)),
+                Err(over @ Stop::Over(_)) => return Err(over),
+            }
+        }
+        let worked = self.work_off(round, &logs).await;
+        failed.map_or(worked, |error| Err(Stop::Failed(error)))
+    }
+
+    /// The logs that are ours: the path of each by its hook's id.
+    async fn logs(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<BTreeMap<String, String>, Stop> {
+        let owner = match &self.log {
+            HookLog::Repository(repository) => format!("/repos/{repository}"),
+            HookLog::Organization(name) => format!("/orgs/{name}"),
+            HookLog::App => {
+                let path = "/app/hook/deliveries".to_owned();
+                return Ok(match self.app_hook(round, memory, &path).await? {
+                    Some(hook) => BTreeMap::from([(hook, path)]),
+                    // An App that was never told of anything has missed nothing.
+                    None => BTreeMap::new(),
+                });
+            }
+        };
+        let mut logs = BTreeMap::new();
+        let mut next = Some(format!("{owner}/hooks?per_page={PAGE_ITEMS}"));
+        for _ in 0..HOOK_PAGES_MAX {
+            let Some(url) = next.take() else { break };
+            let asked = round.get(&url).await;
+            let answer = self.fine(asked)?;
+            let hooks: Vec<Hook> = self.shape(&answer.0)?;
+            for hook in hooks {
+                let url = hook.config.and_then(|config| config.url).unwrap_or_default();
+                if self.is_ours(&url) {
+                    logs.insert(hook.id.to_string(), format!("{owner}/hooks/{}/deliveries", hook.id));
+                }
+            }
+            next = answer.1;
+        }
+        if logs.is_empty() {
+            return Err(Stop::Failed(PollError::Misconfigured {
+                source_id: self.id.clone(),
+                word: "no_hook_of_ours",
+            }));
+        }
+        Ok(logs)
+    }
+
+    fn is_ours(&self, url: &str) -> bool {
+        let path = url.split(['?', '#']).next().unwrap_or_default();
+        path.trim_end_matches('/')
+            .ends_with(self.config.path.trim_end_matches('/'))
+    }
+
+    /// The id of the App's hook: learnt once, from the headers of one delivery.
+    async fn app_hook(
+        &self,
+        round: &mut Round<'_, A>,
+        memory: &mut Remembered,
+        path: &str,
+    ) -> Result<Option<String>, Stop> {
+        if memory.app_hook.is_some() {
+            return Ok(memory.app_hook.clone());
+        }
+        let asked = round.get(&format!("{path}?per_page=1")).await;
+        let entries: Vec<Entry> = self.shape(&self.fine(asked)?.0)?;
+        let Some(entry) = entries.first() else { return Ok(None) };
+        let asked = round.get(&format!("{path}/{}", entry.id)).await;
+        let detail: Detail = self.shape(&self.fine(asked)?.0)?;
+        let header = detail.request.headers.into_iter();
+        let mut ids = header.filter(|(name, _)| name.eq_ignore_ascii_case("x-github-hook-id"));
+        let id = ids.next().map(|(_, value)| match value {
+            serde_json::Value::String(text) => text,
+            other => other.to_string(),
+        });
+        memory.app_hook = id.filter(|id| HookId::parse(Some(id)).is_some());
+        Ok(memory.app_hook.clone())
+    }
+
+    /// Body and next page of an answer, or why the poll ends.
+    fn fine(&self, asked: Asked) -> Result<(Vec<u8>, Option<String>), Stop> {
+        match refused(&self.id, &asked) {
+            Some(Ok(Polled::Throttled(span))) => return Err(Stop::Over(Some(span))),
+            Some(Ok(Polled::Empty | Polled::Emitted(_))) => return Err(Stop::Over(None)),
+            Some(Err(error)) => return Err(Stop::Failed(error)),
+            None => {}
+        }
+        match asked {
+            Asked::Fine(answer) => Ok((answer.body, answer.next)),
+            _ => Err(Stop::Over(None)),
+        }
+    }
+
+    fn shape<'b, T: Deserialize<'b>>(&self, body: &'b [u8]) -> Result<T, Stop> {
+        serde_json::from_slice(body).map_err(|_shape| {
+            Stop::Failed(PollError::Unanswered {
+                source_id: self.id.clone(),
+                word: "shape",
+            })
+        })
+    }
+
+    fn unkept(&self, source: LedgerError) -> Stop {
+        Stop::Failed(PollError::Unkept {
+            source_id: self.id.clone(),
+            source,
+        })
+    }
+
+    /// Reads a log back to where it has been read before, or as far as the budget goes. `read` says how far that is.
+    async fn scan(
+        &self,
+        round: &mut Round<'_, A>,
+        hook: &HookId,
+        path: &str,
+        read: &mut Read,
+        pages: &mut usize,
+    ) -> Result<(), Stop> {
+        let now = round.now();
+        let before = |span| now.saturating_sub(span).unwrap_or(Timestamp::MIN).as_second();
+        let floor = read
+            .through
+            .saturating_sub(SLACK.as_secs())
+            .max(before(self.config.retention));
+        let is_resumed = read.pass.is_some();
+        let (top, mut url) = match read.pass.take() {
+            Some(pass) => (pass.top, pass.next),
+            None => (before(GRACE), format!("{path}?per_page={PAGE_ITEMS}")),
+        };
+        loop {
+            if *pages == 0 {
+                read.pass = Some(Pass { top, next: url });
+                return Ok(());
+            }
+            *pages = pages.saturating_sub(1);
+            let asked = round.get(&url).await;
+            if is_resumed && matches!(asked, Asked::Ended | Asked::Misconfigured("not_found")) {
+                // GitHub does not know that place any more: the pass begins anew, and nothing was passed over.
+                return Ok(());
+            }
+            let page = match self.fine(asked) {
+                Ok(page) => page,
+                Err(stop) => {
+                    read.pass = Some(Pass { top, next: url });
+                    return Err(stop);
+                }
+            };
+            let entries: Vec<Box<RawValue>> = self.shape(&page.0)?;
+            let oldest = self.judge(round, hook, &entries, now, floor).await?;
+            let is_through = oldest.is_none_or(|oldest| oldest < floor);
+            match page.1.filter(|_| !is_through) {
+                Some(next) => url = next,
+                None => {
+                    read.through = read.through.max(top);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Notes what of a page the ledger lacks. Gives the second of its oldest entry.
+    async fn judge(
+        &self,
+        round: &mut Round<'_, A>,
+        hook: &HookId,
+        entries: &[Box<RawValue>],
+        now: Timestamp,
+        floor: i64,
+    ) -> Result<Option<i64>, Stop> {
+        let mut oldest = None;
+        let mut newest_of: BTreeMap<DeliveryKey, Missing> = BTreeMap::new();
+        for raw in entries {
+            let entry = serde_json::from_str::<Entry>(raw.get()).ok();
+            let read = entry.and_then(|entry| {
+                let guid = Guid::parse(&entry.guid)?;
+                let delivered_at = instant(&entry.delivered_at)?;
+                Some((entry, guid, delivered_at))
+            });
+            let Some((entry, guid, delivered_at)) = read else {
+                round.counts.malformed = round.counts.malformed.saturating_add(1);
+                continue;
+            };
+            let second = delivered_at.as_second();
+            oldest = Some(oldest.map_or(second, |known: i64| known.min(second)));
+            let grace = if entry.throttled_at.is_some() {
+                THROTTLED_GRACE
+            } else {
+                GRACE
+            };
+            let event_name = entry.event.unwrap_or_default();
+            let is_wanted = self.config.events.is_empty() || self.config.events.contains(&event_name);
+            if second < floor || now.duration_since(delivered_at) < grace || !is_wanted {
+                continue;
+            }
+            let key = DeliveryKey {
+                hook: hook.clone(),
+                guid,
+            };
+            // Newest first: the first attempt that is met is the newest.
+            newest_of.entry(key.clone()).or_insert(Missing {
+                key,
+                attempt_id: entry.id,
+                event_name,
+                delivered_at,
+                too_large: entry.status_code == Some(TOO_LARGE),
+                asked: 0,
+                due_at: delivered_at,
+            });
+        }
+        let keys: Vec<DeliveryKey> = newest_of.keys().cloned().collect();
+        if keys.is_empty() {
+            return Ok(oldest);
+        }
+        let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
+        let missing: Vec<Missing> = newest_of
+            .into_values()
+            .filter(|missing| !kept.contains(&missing.key))
+            .collect();
+        if !missing.is_empty() {
+            let new = self
+                .store
+                .note_missing(&self.id, &missing)
+                .await
+                .map_err(|error| self.unkept(error))?;
+            round.counts.missing = round.counts.missing.saturating_add(new);
+        }
+        Ok(oldest)
+    }
+
+    /// Asks for what is missing, oldest first, as far as the budgets go.
+    async fn work_off(&self, round: &mut Round<'_, A>, logs: &BTreeMap<String, String>) -> Result<(), Stop> {
+        let now = round.now();
+        let due = self.store.due_missing(&self.id, now, self.config.requests_max).await;
+        let due = due.map_err(|error| self.unkept(error))?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<DeliveryKey> = due.iter().map(|missing| missing.key.clone()).collect();
+        let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
+        for missing in &due {
+            if kept.contains(&missing.key) {
+                self.here(round, missing).await?;
+                continue;
+            }
+            let forgotten_at = missing
+                .delivered_at
+                .saturating_add(self.config.retention.saturating_sub(RETENTION_MARGIN));
+            let is_forgotten = forgotten_at.is_ok_and(|forgotten_at| now >= forgotten_at);
+            let Some(log) = logs.get(missing.key.hook.as_str()).filter(|_| !is_forgotten) else {
+                let word = if is_forgotten { "expired" } else { "no_hook" };
+                self.settle(round, missing, Becomes::Lost(word)).await?;
+                continue;
+            };
+            if missing.too_large && self.config.remedy == Remedy::Redeliver {
+                self.settle(round, missing, Becomes::Lost("too_large")).await?;
+                continue;
+            }
+            if missing.asked >= self.config.attempts_max {
+                self.settle(round, missing, Becomes::Lost("asked_too_often")).await?;
+                continue;
+            }
+            match self.config.remedy {
+                Remedy::Redeliver => self.redeliver(round, missing, log).await?,
+                Remedy::Fetch => self.fetch(round, missing, log).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A missing delivery is here. Where it was asked for, that is why.
+    async fn here(&self, round: &mut Round<'_, A>, missing: &Missing) -> Result<(), Stop> {
+        if missing.asked > 0 {
+            let alone = self
+                .store
+                .attribute(&missing.key)
+                .await
+                .map_err(|error| self.unkept(error))?;
+            if alone {
+                round.counts.attributed = round.counts.attributed.saturating_add(1);
+            }
+            round.counts.recovered = round.counts.recovered.saturating_add(1);
+        }
+        self.settle(round, missing, Becomes::Here).await
+    }
+
+    async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
+        let url = format!("{log}/{}/attempts", missing.attempt_id);
+        let post = Request {
+            method: Method::Post,
+            ..Request::get(&url, &self.credential)
+        };
+        match round.ask(post).await {
+            Asked::Fine(_) => {
+                round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
+                let due_at = round
+                    .now()
+                    .saturating_add(self.config.patience)
+                    .unwrap_or(Timestamp::MAX);
+                self.settle(round, missing, Becomes::Asked(due_at)).await
+            }
+            other => self.refused(round, missing, other).await,
+        }
+    }
+
+    async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
+        let body = match round.get(&format!("{log}/{}", missing.attempt_id)).await {
+            Asked::Fine(answer) => answer.body,
+            other => return self.refused(round, missing, other).await,
+        };
+        let detail = serde_json::from_slice::<Detail>(&body).ok();
+        let payload = detail.and_then(|detail| detail.request.payload);
+        let readback = payload
+            .zip(EventName::parse(&missing.event_name))
+            .map(|(payload, event_name)| Readback {
+                host: self.config.host.clone(),
+                key: missing.key.clone(),
+                event_name,
+                payload: payload.get().as_bytes().to_vec(),
+            });
+        let Some(readback) = readback else {
+            return self.settle(round, missing, Becomes::Lost("no_payload")).await;
+        };
+        match round.turn.writer.write_delivery(readback).await {
+            Ok(_) => {
+                round.counts.recovered = round.counts.recovered.saturating_add(1);
+                self.settle(round, missing, Becomes::Here).await
+            }
+            Err(error) if error.kind() == ErrorKind::Reject => {
+                self.settle(round, missing, Becomes::Lost(error.class.as_str())).await
+            }
+            Err(error) => Err(self.unkept(error)),
+        }
+    }
+
+    /// What follows for a missing delivery from a request that did not get it.
+    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, asked: Asked) -> Result<(), Stop> {
+        match asked {
+            // The log shows it and its entry is gone, or GitHub will not send it: the next time neither.
+            Asked::Ended | Asked::Misconfigured("not_found") => {
+                self.settle(round, missing, Becomes::Lost("refused")).await
+            }
+            Asked::Unanswered("too_large") => self.settle(round, missing, Becomes::Lost("too_large")).await,
+            other => self.fine(other).map(drop),
+        }
+    }
+
+    async fn settle(&self, round: &mut Round<'_, A>, missing: &Missing, becomes: Becomes) -> Result<(), Stop> {
+        if let Becomes::Lost(_) = becomes {
+            round.counts.lost = round.counts.lost.saturating_add(1);
+        }
+        let settled = self.store.settle_missing(&self.id, missing, becomes, round.now()).await;
+        settled.map_err(|error| self.unkept(error))
+    }
+}
+
+impl<A: Api, M: MissingStore> Source for Recovery<A, M> {
+    fn id(&self) -> &SourceId {
+        &self.id
+    }
+
+    fn scheme(&self) -> &'static str {
+        "github_deliveries"
+    }
+
+    fn placement(&self) -> Placement {
+        Placement::Scheduled
+    }
+
+    fn target(&self) -> &TargetKey {
+        &self.credential.target
+    }
+
+    fn interval(&self) -> SignedDuration {
+        self.config.interval
+    }
+
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>> {
+        Box::pin(self.poll_once(turn))
+    }
+}
