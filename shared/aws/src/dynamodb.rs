@@ -7,9 +7,11 @@ mod admit;
 mod body;
 mod due;
 mod items;
+mod missing;
 mod owners;
 mod read;
 mod redact;
+mod sources;
 mod targets;
 
 use std::collections::HashMap;

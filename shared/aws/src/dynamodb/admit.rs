@@ -266,7 +266,7 @@ impl DynamoLedger {
             return Admitted::Created { lease };
         }
         Admitted::Duplicate {
-            conflict: kept.digest != admission.delivery.digest,
+            conflict: admission.delivery.conflicts_with(&kept),
             event: event.map(Box::new),
         }
     }
@@ -390,7 +390,7 @@ async fn finish(on: &str, under_way: &mut JoinSet<Result<(), SdkError<PutItemErr
     }
 }
 
-fn is_failed_condition(error: &SdkError<PutItemError>) -> bool {
+pub(super) fn is_failed_condition(error: &SdkError<PutItemError>) -> bool {
     matches!(
         error.as_service_error(),
         Some(PutItemError::ConditionalCheckFailedException(_))
@@ -447,7 +447,7 @@ fn judge(admission: &Admission<'_>, reasons: &[CancellationReason], entry: Event
     }
 }
 
-const CONDITION_FAILED: &str = "ConditionalCheckFailed";
+pub(super) const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 
 /// The row that made an entry's condition fail.
 fn exists(reason: &CancellationReason) -> Option<&Item> {

@@ -2,6 +2,8 @@
 //!
 //! Times are epoch milliseconds, except the time-to-live, which DynamoDB wants in epoch seconds.
 
+pub(crate) mod sources;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
