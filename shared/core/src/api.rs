@@ -2,6 +2,7 @@
 //!
 //! The adapter carries requests and bytes. Everything that an answer means is read here.
 
+mod credentials;
 mod limit;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use crate::ports::ErrorClass;
 use crate::target::TargetKey;
 
+pub use credentials::{AccessError, ApiToken, App, GithubAccess, anonymous};
 pub use limit::{Limits, Standing};
 
 /// Largest body of an answer that is taken, in bytes. A page of a hundred items stays far below.
