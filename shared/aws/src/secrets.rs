@@ -1,4 +1,4 @@
-//! Webhook secrets: read from Secrets Manager or a file, kept for a while, refreshed once on a mismatch.
+//! The secret document: read from Secrets Manager or a file, kept for a while, refreshed once on a mismatch.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use aws_sdk_secretsmanager::Client;
 use aws_sdk_secretsmanager::error::SdkError;
 use aws_sdk_secretsmanager::operation::get_secret_value::GetSecretValueError;
+use forebay_core::api::{AccessError, GithubAccess};
 use forebay_core::ports::ErrorClass;
 use forebay_core::signature::{Secrets, SecretsError};
 use jiff::{SignedDuration, Timestamp};
@@ -15,11 +16,11 @@ use tokio::sync::Mutex;
 
 use crate::fault::{Fault, classify};
 
-/// Shortest time between two reads that a mismatch or a missing secret causes: forged deliveries cannot hammer the store.
+/// Shortest time between two reads that a mismatch or missing content causes: forged deliveries cannot hammer the store.
 const REFRESH_MIN: SignedDuration = SignedDuration::from_secs(10);
 /// Longest time that one read of the store may take. A delivery has a budget, and its secrets are only the start of it.
 pub const READ_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long secrets that were read once are used while the store gives no answer.
+/// How long content that was read once is used while the store gives no answer.
 const STALE_MAX: SignedDuration = SignedDuration::from_secs(3_600);
 /// Key ids of the version before the current one begin with this.
 const PREVIOUS: &str = "previous-";
@@ -33,7 +34,7 @@ pub struct Document {
     pub previous: Option<String>,
 }
 
-/// Why the secrets could not be read. Says nothing of what they are.
+/// Why the document could not be read. Says nothing of what it holds.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The store gave no answer.
@@ -68,6 +69,9 @@ pub enum ReadError {
     /// The document has another form.
     #[error("read secret: {0}")]
     Form(#[from] SecretsError),
+    /// The document says nothing usable about asking GitHub.
+    #[error("read secret: {0}")]
+    Access(#[from] AccessError),
 }
 
 /// Something that holds the secret document.
@@ -145,22 +149,66 @@ fn read_file(path: PathBuf) -> Result<Document, ReadError> {
     }
 }
 
-/// The secrets of one environment.
-#[derive(Debug)]
-pub struct SecretCache<D> {
-    documents: D,
-    keep: SignedDuration,
-    state: Mutex<State>,
+/// What is read out of the secret document.
+pub trait Content: Sized + Send + Sync {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`ReadError`] where the document has another form.
+    fn read(document: &Document) -> Result<Self, ReadError>;
+
+    /// Whether the document says nothing of it. Such a document is asked for again soon: what is added takes effect.
+    fn is_empty(&self) -> bool;
 }
 
-#[derive(Debug, Default)]
-struct State {
-    secrets: Option<Arc<Secrets>>,
+/// The webhook secrets of both versions.
+impl Content for Secrets {
+    fn read(document: &Document) -> Result<Self, ReadError> {
+        let current = Self::parse(&document.current, "")?;
+        // What is wrong with the previous version alone is no reason to refuse what the current one signs.
+        let previous = document.previous.as_deref();
+        let previous = previous.and_then(|previous| Self::parse(previous, PREVIOUS).ok());
+        Ok(current.and(previous.unwrap_or_default()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+/// What GitHub is asked with. Of the current version alone: one right is enough, and the previous one may be revoked.
+impl Content for GithubAccess {
+    fn read(document: &Document) -> Result<Self, ReadError> {
+        Ok(Self::parse(&document.current)?)
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::Anonymous
+    }
+}
+
+/// The webhook secrets of one environment.
+pub type SecretCache<D> = DocumentCache<D, Secrets>;
+
+/// What one environment asks GitHub with.
+pub type AccessCache<D> = DocumentCache<D, GithubAccess>;
+
+/// The content of one environment's secret document.
+#[derive(Debug)]
+pub struct DocumentCache<D, C> {
+    documents: D,
+    keep: SignedDuration,
+    state: Mutex<State<C>>,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    content: Option<Arc<C>>,
     read_at: Option<Timestamp>,
     tried_at: Option<Timestamp>,
 }
 
-impl<D: Documents> SecretCache<D> {
+impl<D: Documents, C: Content> DocumentCache<D, C> {
     /// A cache over `documents` that uses what it read for `keep`.
     #[must_use]
     pub fn new(documents: D, keep: Duration) -> Self {
@@ -168,18 +216,22 @@ impl<D: Documents> SecretCache<D> {
         Self {
             documents,
             keep,
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State {
+                content: None,
+                read_at: None,
+                tried_at: None,
+            }),
         }
     }
 
-    /// The secrets that are valid now. May be empty, which verifies nothing.
+    /// The content that is valid now. May be empty.
     ///
     /// # Errors
-    /// [`ReadError`] where they could not be read and none are kept. A failure is not kept: the next call reads again.
-    pub async fn current(&self, now: Timestamp) -> Result<Arc<Secrets>, ReadError> {
+    /// [`ReadError`] where it could not be read and none is kept. A failure is not kept: the next call reads again.
+    pub async fn current(&self, now: Timestamp) -> Result<Arc<C>, ReadError> {
         let mut state = self.state.lock().await;
-        if let Some(secrets) = &state.secrets {
-            let keep = if secrets.is_empty() {
+        if let Some(content) = &state.content {
+            let keep = if content.is_empty() {
                 REFRESH_MIN.min(self.keep)
             } else {
                 self.keep
@@ -188,29 +240,29 @@ impl<D: Documents> SecretCache<D> {
                 && within(state.tried_at, REFRESH_MIN, now)
                 && within(state.read_at, STALE_MAX, now);
             if within(state.read_at, keep, now) || unanswered {
-                return Ok(Arc::clone(secrets));
+                return Ok(Arc::clone(content));
             }
         }
         match self.read(&mut state, now).await {
-            Ok(secrets) => Ok(secrets),
-            Err(error) => match &state.secrets {
-                Some(secrets) if within(state.read_at, STALE_MAX, now) => {
+            Ok(content) => Ok(content),
+            Err(error) => match &state.content {
+                Some(content) if within(state.read_at, STALE_MAX, now) => {
                     tracing::warn!("keep using the secrets read before: {error}");
-                    Ok(Arc::clone(secrets))
+                    Ok(Arc::clone(content))
                 }
                 Some(_) | None => Err(error),
             },
         }
     }
 
-    /// The secrets after one more read, unless the last one was just now. For a signature that fits none.
-    pub async fn refreshed(&self, now: Timestamp) -> Option<Arc<Secrets>> {
+    /// The content after one more read, unless the last one was just now. For a signature or a token that does not fit.
+    pub async fn refreshed(&self, now: Timestamp) -> Option<Arc<C>> {
         let mut state = self.state.lock().await;
         if within(state.tried_at, REFRESH_MIN, now) {
             return None;
         }
         match self.read(&mut state, now).await {
-            Ok(secrets) => Some(secrets),
+            Ok(content) => Some(content),
             Err(error) => {
                 tracing::warn!("keep using the secrets read before: {error}");
                 None
@@ -218,19 +270,14 @@ impl<D: Documents> SecretCache<D> {
         }
     }
 
-    async fn read(&self, state: &mut State, now: Timestamp) -> Result<Arc<Secrets>, ReadError> {
+    async fn read(&self, state: &mut State<C>, now: Timestamp) -> Result<Arc<C>, ReadError> {
         state.tried_at = Some(now);
         let read = tokio::time::timeout(READ_TIME_MAX, self.documents.read()).await;
         let document = read.unwrap_or(Err(ReadError::TimedOut))?;
-        let current = Secrets::parse(&document.current, "")?;
-        // What is wrong with the previous version alone is no reason to refuse what the current one signs.
-        let previous = document
-            .previous
-            .and_then(|previous| Secrets::parse(&previous, PREVIOUS).ok());
-        let secrets = Arc::new(current.and(previous.unwrap_or_default()));
-        state.secrets = Some(Arc::clone(&secrets));
+        let content = Arc::new(C::read(&document)?);
+        state.content = Some(Arc::clone(&content));
         state.read_at = Some(now);
-        Ok(secrets)
+        Ok(content)
     }
 }
 

@@ -248,3 +248,33 @@ async fn a_file_that_is_not_there_is_an_error_that_names_it() {
     let error = cache.current(at(0)).await.unwrap_err();
     assert_eq!(error.to_string(), "read secrets from /nowhere/providers.json");
 }
+
+#[tokio::test]
+async fn what_github_is_asked_with_is_kept_by_the_same_rules() {
+    let given = Given::default();
+    given.set(Some(Document {
+        current: "{}".to_owned(),
+        previous: Some(r#"{"github": {"token": "ghp_old"}}"#.to_owned()),
+    }));
+    let cache = AccessCache::new(given.clone(), Duration::from_secs(300));
+    let nobodys = cache.current(at(0)).await.unwrap();
+    assert_eq!(*nobodys, GithubAccess::Anonymous, "the version before does not count");
+    given.set(Some(Document {
+        current: r#"{"github": {"token": "ghp_new"}}"#.to_owned(),
+        previous: None,
+    }));
+    let added = cache.current(at(10)).await.unwrap();
+    assert_eq!(
+        *added,
+        GithubAccess::parse(r#"{"github": {"token": "ghp_new"}}"#).unwrap()
+    );
+    given.set(None);
+    assert_eq!(cache.current(at(310)).await.unwrap(), added);
+    assert!(cache.refreshed(at(320)).await.is_none());
+    given.set(Some(Document {
+        current: r#"{"github": {"token": "material material"}}"#.to_owned(),
+        previous: None,
+    }));
+    let error = cache.current(at(4_000)).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("material"), "{error:?}");
+}
