@@ -4,6 +4,7 @@ pub mod clock;
 pub mod config;
 pub mod dynamodb;
 pub mod fault;
+pub mod github;
 pub mod http_event;
 pub mod metrics;
 pub mod secrets;
