@@ -7,13 +7,20 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use forebay_core::api;
+use forebay_core::delivery::EventName;
+use forebay_core::event::Repository;
 use forebay_core::ledger::Limits;
 use forebay_core::queue::Envelopes;
 use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, IgnoredActors, NOTICE, QueueRoutes, Routes, Routing};
+use forebay_core::schedule::ScheduleConfig;
 use forebay_core::session::AgentName;
 use forebay_core::shed::ShedderConfig;
+use forebay_core::source::github::{FeedConfig, HookLog, RecoveryConfig, Remedy};
 use jiff::SignedDuration;
+
+use crate::github::ApiBase;
 
 /// What every inbox's variable begins with; its name follows.
 pub const INBOX_PREFIX: &str = "INBOX_";
@@ -97,6 +104,49 @@ pub const SQS_VARIABLES: &[&str] = &[
     "SHED_CACHE_SECONDS",
     "METRICS_NAMESPACE",
 ];
+/// The same for the poller.
+pub const POLLER_VARIABLES: &[&str] = &[
+    "TABLE_NAME",
+    "SECRET_ID",
+    "ROUTES",
+    "IGNORED_ACTORS",
+    "GITHUB_HOST",
+    "GITHUB_API_URL",
+    "POLL_REPOSITORIES",
+    "POLL_SECONDS",
+    "POLL_ALL_MINUTES",
+    "POLL_BACKLOG_HOURS",
+    "POLL_CONCURRENCY",
+    "RECOVER_REPOSITORIES",
+    "RECOVER_ORGANIZATIONS",
+    "RECOVER_APP",
+    "RECOVER_EVENTS",
+    "RECOVER_REMEDY",
+    "RECOVER_SECONDS",
+    "RECOVER_LOG_DAYS",
+    "RECOVER_PAGES_MAX",
+    "RECOVER_REQUESTS_MAX",
+    "RECOVER_ATTEMPTS_MAX",
+    "LIMIT_WAIT_SECONDS_MAX",
+    "SECRET_CACHE_SECONDS",
+    "RETENTION_DAYS",
+    "PARK_DAYS",
+    "AGE_DAYS_MAX",
+    "FAILURES_MAX",
+    "LEASE_SECONDS",
+    "SKEW_SECONDS",
+    "RETRY_SECONDS_MIN",
+    "RETRY_SECONDS_MAX",
+    "SHED_WINDOW_SECONDS",
+    "SHED_ERROR_PERCENT",
+    "SHED_LATENCY_MS_MAX",
+    "SHED_SAMPLES_MIN",
+    "SHED_CLEAN_SECONDS",
+    "SHED_PROBATION_SECONDS",
+    "SHED_PROBE_SECONDS",
+    "SHED_CACHE_SECONDS",
+    "METRICS_NAMESPACE",
+];
 /// Takes the place of `SECRET_ID` on a laptop: a file with the same document.
 pub const PROVIDERS_FILE: &str = "PROVIDERS_FILE";
 /// The one host whose ids carry no prefix.
@@ -108,6 +158,12 @@ const GITHUB_COM: &str = "github.com";
 pub const LEASED_SECONDS_MAX: i64 = 10;
 /// The reaper's timeout, in seconds: shorter than its shortest interval, so that no run meets the next one.
 pub const REAPER_SECONDS_MAX: i64 = 50;
+/// The poller's timeout, in seconds: shorter than its shortest interval, so that no run meets the next one. A claim of a source
+/// outlives it.
+pub const POLLER_SECONDS_MAX: i64 = 50;
+/// Shortest retention where feeds are polled, in days: a feed shows what happened up to 30 days ago
+/// (<https://docs.github.com/en/rest/activity/events>), and what happened longer ago than the retention less 2 is stale.
+const FEED_RETENTION_DAYS_MIN: i64 = 32;
 /// The timeout of the function behind queues, in seconds.
 ///
 /// A queue's visibility timeout is at least six times that, and the batching window
@@ -253,6 +309,50 @@ pub struct SqsConfig {
     pub metrics_namespace: String,
 }
 
+/// Which repositories are polled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Polled {
+    /// This one.
+    One(Repository),
+    /// All of this owner's that the credential may read.
+    AllOf(String),
+}
+
+/// What the poller is told from outside.
+#[derive(Clone, Debug)]
+pub struct PollerConfig {
+    /// The ledger's table.
+    pub table: String,
+    /// Where the secret document is.
+    pub secret: SecretSource,
+    /// How long a read secret is used.
+    pub secret_cache: Duration,
+    /// URL of each inbox's queue.
+    pub inboxes: BTreeMap<String, String>,
+    /// Static routes and ignored actors.
+    pub routing: Routing,
+    /// Spans and ceilings of the ledger.
+    pub limits: Limits,
+    /// When a target is shed, and how it comes back.
+    pub shedder: ShedderConfig,
+    /// Where GitHub's REST interface is.
+    pub api: ApiBase,
+    /// Whose feeds are polled.
+    pub feeds: BTreeSet<Polled>,
+    /// How feeds are read.
+    pub feed: FeedConfig,
+    /// Whose delivery logs are read.
+    pub logs: Vec<HookLog>,
+    /// How delivery logs are read.
+    pub recovery: RecoveryConfig,
+    /// Most polls at one time.
+    pub concurrency: usize,
+    /// The spans of the scheduler.
+    pub schedule: ScheduleConfig,
+    /// `CloudWatch` namespace.
+    pub metrics_namespace: String,
+}
+
 /// Everything that is wrong with the configuration, at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<String>);
@@ -307,6 +407,7 @@ macro_rules! read_from_environment {
 read_from_environment!(Config, Reader::config);
 read_from_environment!(ReaperConfig, Reader::reaper);
 read_from_environment!(SqsConfig, Reader::sqs);
+read_from_environment!(PollerConfig, Reader::poller);
 
 /// What `read` makes of `variables`, if it finds no problem.
 fn whole<C>(variables: BTreeMap<String, String>, read: impl Fn(&mut Reader) -> Option<C>) -> Result<C, Problems> {
@@ -335,7 +436,7 @@ impl Reader {
         let routing = self.routing(&inboxes.keys().cloned().collect());
         let limits = self.limits();
         let shedder = self.shedder();
-        let github_host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase());
+        let github_host = self.github_host();
         let source_ranges = self.source_ranges();
         let body_bytes_max = self.number("BODY_BYTES_MAX", 6_291_456, 1_024..=6_291_456);
         let secret_cache = self.number("SECRET_CACHE_SECONDS", 300, 1..=3_600);
@@ -347,7 +448,7 @@ impl Reader {
             routing,
             limits: limits?,
             shedder: shedder?,
-            github_host: github_host.filter(|host| host != GITHUB_COM),
+            github_host,
             source_ranges,
             body_bytes_max: usize::try_from(body_bytes_max?).ok()?,
             secret_cache: Duration::from_secs(u64::try_from(secret_cache?).ok()?),
@@ -413,6 +514,185 @@ impl Reader {
             shedder: shedder?,
             metrics_namespace: self.metrics_namespace(),
         })
+    }
+
+    /// What the poller reads of it.
+    fn poller(&mut self) -> Option<PollerConfig> {
+        let table = self.needed("TABLE_NAME");
+        let secret = self.secret();
+        let secret_cache = self.number("SECRET_CACHE_SECONDS", 300, 1..=3_600);
+        let inboxes = self.inboxes();
+        let routing = self.routing(&inboxes.keys().cloned().collect());
+        let limits = self.limits();
+        let shedder = self.shedder();
+        let host = self.github_host();
+        let api = self.api(host.as_deref());
+        let feeds = self.polled(&routing);
+        let wait_max = self.number("LIMIT_WAIT_SECONDS_MAX", 3_600, 60..=86_400);
+        let interval = self.number("POLL_SECONDS", 60, 60..=3_600);
+        let read_all_every = self.number("POLL_ALL_MINUTES", 60, 10..=1_440);
+        let backlog = self.number("POLL_BACKLOG_HOURS", 24, 0..=720);
+        let concurrency = self.number("POLL_CONCURRENCY", 4, 1..=32);
+        let logs = self.logs();
+        let shortest = SignedDuration::from_hours(FEED_RETENTION_DAYS_MIN.saturating_mul(24));
+        if !feeds.is_empty() && limits.is_some_and(|limits| limits.retention < shortest) {
+            self.problems.push(format!(
+                "RETENTION_DAYS must be at least {FEED_RETENTION_DAYS_MIN} where feeds are polled, which show what happened up to 30 days ago"
+            ));
+        }
+        let wait = api::Limits {
+            wait_max: SignedDuration::from_secs(wait_max?),
+        };
+        let recovery = self.recovery(host.as_deref(), wait);
+        let limits = limits?;
+        Some(PollerConfig {
+            table: table?,
+            secret: secret?,
+            secret_cache: Duration::from_secs(u64::try_from(secret_cache?).ok()?),
+            inboxes,
+            routing,
+            shedder: shedder?,
+            api: api?,
+            feeds,
+            feed: FeedConfig {
+                host,
+                interval: SignedDuration::from_secs(interval?),
+                read_all_every: SignedDuration::from_mins(read_all_every?),
+                backlog: SignedDuration::from_hours(backlog?),
+                limits: wait,
+            },
+            logs,
+            recovery: recovery?,
+            concurrency: usize::try_from(concurrency?).ok()?,
+            schedule: ScheduleConfig {
+                lease: SignedDuration::from_secs(POLLER_SECONDS_MAX).saturating_add(limits.skew),
+                skew: limits.skew,
+            },
+            limits,
+            metrics_namespace: self.metrics_namespace(),
+        })
+    }
+
+    fn recovery(&mut self, host: Option<&str>, limits: api::Limits) -> Option<RecoveryConfig> {
+        let interval = self.number("RECOVER_SECONDS", 300, 60..=86_400);
+        let log_days = self.number("RECOVER_LOG_DAYS", 3, 1..=7);
+        let pages_max = self.number("RECOVER_PAGES_MAX", 20, 1..=200);
+        let requests_max = self.number("RECOVER_REQUESTS_MAX", 20, 1..=100);
+        let attempts_max = self.number("RECOVER_ATTEMPTS_MAX", 3, 1..=20);
+        let remedy = match self.given("RECOVER_REMEDY").as_deref() {
+            None | Some("redeliver") => Remedy::Redeliver,
+            Some("fetch") => Remedy::Fetch,
+            Some(_) => {
+                self.problems
+                    .push("RECOVER_REMEDY is neither redeliver nor fetch".to_owned());
+                Remedy::Redeliver
+            }
+        };
+        let mut events = BTreeSet::new();
+        for name in self.list("RECOVER_EVENTS") {
+            match EventName::parse(&name) {
+                Some(name) => {
+                    events.insert(name.as_str().to_owned());
+                }
+                None => self
+                    .problems
+                    .push(format!("RECOVER_EVENTS: `{name}` is no name of a webhook event")),
+            }
+        }
+        Some(RecoveryConfig {
+            host: host.map(str::to_owned),
+            interval: SignedDuration::from_secs(interval?),
+            retention: SignedDuration::from_hours(log_days?.saturating_mul(24)),
+            events,
+            remedy,
+            pages_max: usize::try_from(pages_max?).ok()?,
+            requests_max: usize::try_from(requests_max?).ok()?,
+            attempts_max: u32::try_from(attempts_max?).ok()?,
+            limits,
+            ..RecoveryConfig::default()
+        })
+    }
+
+    fn github_host(&self) -> Option<String> {
+        let host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase());
+        host.filter(|host| host != GITHUB_COM)
+    }
+
+    /// Where the REST interface is: where it is said to be, else where the host has it.
+    fn api(&mut self, host: Option<&str>) -> Option<ApiBase> {
+        let given = self.given("GITHUB_API_URL");
+        let url = given.or_else(|| host.map(|host| format!("https://{host}/api/v3")));
+        let Some(url) = url else {
+            return Some(ApiBase::default());
+        };
+        let base = ApiBase::parse(&url);
+        base.map_err(|error| self.problems.push(format!("GITHUB_API_URL: {error}")))
+            .ok()
+    }
+
+    /// The entries of a comma separated list.
+    fn list(&self, name: &str) -> Vec<String> {
+        let text = self.given(name).unwrap_or_default();
+        let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        entries.map(str::to_owned).collect()
+    }
+
+    /// Repositories whose feeds are polled: by name, all of an owner's, or those that have a route.
+    fn polled(&mut self, routing: &Routing) -> BTreeSet<Polled> {
+        let mut polled = BTreeSet::new();
+        for entry in self.list("POLL_REPOSITORIES") {
+            if entry == "routes" {
+                polled.extend(
+                    routing
+                        .routes
+                        .repositories()
+                        .filter_map(Repository::new)
+                        .map(Polled::One),
+                );
+                continue;
+            }
+            let one = Repository::new(&entry);
+            match (entry.strip_suffix("/*"), one) {
+                (Some(owner), _) if Repository::new(&format!("{owner}/x")).is_some() => {
+                    polled.insert(Polled::AllOf(owner.to_owned()));
+                }
+                (None, Some(repository)) => {
+                    polled.insert(Polled::One(repository));
+                }
+                _ => self.problems.push(format!(
+                    "POLL_REPOSITORIES: `{entry}` is none of owner/name, owner/* and routes"
+                )),
+            }
+        }
+        polled
+    }
+
+    /// Whose delivery logs are read.
+    fn logs(&mut self) -> Vec<HookLog> {
+        let mut logs = Vec::new();
+        for entry in self.list("RECOVER_REPOSITORIES") {
+            match Repository::new(&entry) {
+                Some(repository) => logs.push(HookLog::Repository(repository)),
+                None => self
+                    .problems
+                    .push(format!("RECOVER_REPOSITORIES: `{entry}` is not owner/name")),
+            }
+        }
+        for entry in self.list("RECOVER_ORGANIZATIONS") {
+            if Repository::new(&format!("{entry}/x")).is_some() {
+                logs.push(HookLog::Organization(entry));
+            } else {
+                self.problems.push(format!(
+                    "RECOVER_ORGANIZATIONS: `{entry}` is no name of an organisation"
+                ));
+            }
+        }
+        match self.given("RECOVER_APP").as_deref() {
+            None | Some("false") => {}
+            Some("true") => logs.push(HookLog::App),
+            Some(_) => self.problems.push("RECOVER_APP is neither true nor false".to_owned()),
+        }
+        logs
     }
 
     fn metrics_namespace(&self) -> String {

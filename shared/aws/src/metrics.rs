@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use forebay_core::event::Net;
 use jiff::Timestamp;
 use metrique::RootEntry;
 use metrique::emf::Emf;
@@ -143,6 +144,74 @@ pub struct Shedder {
     pub shedder_unavailable: u64,
 }
 
+/// One run of the poller. No dimensions: how many sources there are is the user's.
+#[metrics(emf::dimension_sets = [[]], rename_all = "PascalCase", prefix = "poller_")]
+#[derive(Debug)]
+pub struct Polled {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Polls that were made. A count.
+    pub polls: u64,
+    /// Requests to GitHub. A count.
+    pub requests: u64,
+    /// Polls that found nothing changed. A count.
+    pub not_modified: u64,
+    /// Polls after which a credential was to be left alone. A count.
+    pub rate_limited: u64,
+    /// Polls that failed. A count.
+    pub failures: u64,
+    /// Polls whose source cannot be polled as things are configured. A count.
+    pub misconfigured: u64,
+    /// Events that are new. A count.
+    pub accepted: u64,
+    /// Events that were known. A count.
+    pub duplicates: u64,
+    /// Items that mean nothing to us, or are older than the backlog. A count.
+    pub skipped: u64,
+    /// Items that could not be read. A count.
+    pub malformed: u64,
+    /// Rounds in which something may have fallen out of a feed before it was seen. A count.
+    pub gaps: u64,
+    /// Deliveries that GitHub made and the ledger lacked, found in this run. A count.
+    pub missing: u64,
+    /// Deliveries that GitHub was asked to make again. A count.
+    pub redeliveries: u64,
+    /// Missing deliveries that are here now. A count.
+    pub recovered: u64,
+    /// Missing deliveries that nobody will ever get. A count.
+    pub lost: u64,
+    /// From the start of the run to its end, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// How many events one net alone has seen, as a change: one more for each that it saw first, one less when a second net saw
+/// it too. The sum over time is what the other nets missed.
+#[metrics(emf::dimension_sets = [["Net"]], rename_all = "PascalCase")]
+#[derive(Debug)]
+pub struct SeenOnlyBy {
+    /// When.
+    #[metrics(timestamp)]
+    pub timestamp: SystemTime,
+    /// Which net.
+    pub net: &'static str,
+    /// The change.
+    pub seen_only_by: f64,
+}
+
+impl SeenOnlyBy {
+    /// The change for `net`.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "no run changes more than 2⁵³ events")]
+    pub fn new(timestamp: SystemTime, net: Net, change: i64) -> Self {
+        Self {
+            timestamp,
+            net: net.as_str(),
+            seen_only_by: change as f64,
+        }
+    }
+}
+
 /// A unit of work, as a line of metrics.
 #[derive(Debug)]
 pub enum Record {
@@ -158,6 +227,10 @@ pub enum Record {
     Batch(QueueBatch),
     /// See [`Shedder`].
     Shedder(Shedder),
+    /// See [`Polled`].
+    Polled(Polled),
+    /// See [`SeenOnlyBy`].
+    SeenOnlyBy(SeenOnlyBy),
 }
 
 /// Where lines of metrics go.
@@ -199,6 +272,10 @@ impl Metrics {
             Record::Caught(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Batch(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
             Record::Reaped(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::Polled(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
+            Record::SeenOnlyBy(record) => {
+                format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line)
+            }
             Record::Shedder(record) => format.format(&RootEntry::new(metrique::CloseValue::close(record)), &mut line),
         };
         drop(format);

@@ -13,10 +13,11 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
 use crate::clock::System;
-use crate::config::{Config, Problems, ReaperConfig, SqsConfig};
+use crate::config::{Config, PollerConfig, Problems, ReaperConfig, SecretSource, SqsConfig};
 use crate::dynamodb::{DynamoLedger, DynamoTargets};
+use crate::github::GithubApi;
 use crate::metrics::Metrics;
-use crate::secrets::{SecretCache, Store};
+use crate::secrets::{AccessCache, SecretCache, Store};
 use crate::shedder::{ShedInboxes, Watched, targets};
 use crate::sqs::{SqsInboxes, SqsQueues};
 use forebay_core::shed::{ShedderConfig, Shedding};
@@ -32,7 +33,15 @@ const ATTEMPTS_MAX: u32 = 3;
 const WAIT_MIN: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// Crates whose logs are ours; the rest stays silent below warnings, since the SDK's own debug output shows requests.
-const OUR_CRATES: [&str; 6] = ["forebay_core", "forebay_aws", "forebay", "webhook", "reaper", "sqs"];
+const OUR_CRATES: [&str; 7] = [
+    "forebay_core",
+    "forebay_aws",
+    "forebay",
+    "webhook",
+    "reaper",
+    "sqs",
+    "poller",
+];
 
 /// What a function works with.
 #[derive(Debug)]
@@ -123,6 +132,58 @@ pub async fn connect_sqs(config: &SqsConfig) -> (DynamoLedger, ShedInboxes, SqsQ
     (DynamoLedger::new(dynamodb, &config.table), inboxes, SqsQueues::new(sqs))
 }
 
+/// As [`configure`], for the poller.
+///
+/// # Errors
+/// [`Problems`] where the configuration is unusable: fail every run with them.
+pub fn configure_poller() -> Result<PollerConfig, Problems> {
+    start_logging();
+    PollerConfig::from_env().inspect_err(|problems| tracing::error!("{problems}"))
+}
+
+/// What the poller works with.
+#[derive(Debug)]
+pub struct PollerClients {
+    /// GitHub.
+    pub api: GithubApi<Store, System>,
+    /// The ledger.
+    pub ledger: DynamoLedger,
+    /// The inboxes, behind a shedder.
+    pub inboxes: ShedInboxes,
+    /// The targets, for a shedder in front of GitHub.
+    pub targets: DynamoTargets,
+}
+
+/// Makes the poller's clients. Makes no call.
+pub async fn connect_poller(config: &PollerConfig) -> PollerClients {
+    let sdk = sdk_config().await;
+    let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
+    let shedding = shedding(
+        aws_sdk_sqs::Client::new(&sdk),
+        dynamodb.clone(),
+        &config.table,
+        &config.inboxes,
+        config.shedder,
+    );
+    let access = AccessCache::new(store(&config.secret, &sdk), config.secret_cache);
+    PollerClients {
+        api: GithubApi::new(config.api.clone(), access, System),
+        inboxes: Watched::new(shedding, System, Metrics::to_stdout(&config.metrics_namespace)),
+        targets: DynamoTargets::new(dynamodb.clone(), &config.table),
+        ledger: DynamoLedger::new(dynamodb, &config.table),
+    }
+}
+
+fn store(secret: &SecretSource, sdk: &SdkConfig) -> Store {
+    match secret {
+        SecretSource::SecretsManager(id) => Store::SecretsManager {
+            client: aws_sdk_secretsmanager::Client::new(sdk),
+            id: id.clone(),
+        },
+        SecretSource::File(path) => Store::File(path.clone()),
+    }
+}
+
 /// Makes the client of the queues alone, for a function that cannot work. Makes no call.
 pub async fn connect_queues() -> SqsQueues {
     SqsQueues::new(aws_sdk_sqs::Client::new(&sdk_config().await))
@@ -138,13 +199,7 @@ pub fn deadline(epoch_ms: u64) -> Timestamp {
 /// Makes the clients. Makes no call.
 pub async fn connect(config: &Config) -> Clients {
     let sdk = sdk_config().await;
-    let store = match &config.secret {
-        crate::config::SecretSource::SecretsManager(id) => Store::SecretsManager {
-            client: aws_sdk_secretsmanager::Client::new(&sdk),
-            id: id.clone(),
-        },
-        crate::config::SecretSource::File(path) => Store::File(path.clone()),
-    };
+    let store = store(&config.secret, &sdk);
     let dynamodb = aws_sdk_dynamodb::Client::new(&sdk);
     let shedding = shedding(
         aws_sdk_sqs::Client::new(&sdk),

@@ -14,6 +14,7 @@ use crate::ports::ErrorClass;
 use crate::target::TargetKey;
 
 pub use credentials::{AccessError, ApiToken, App, GithubAccess, anonymous};
+pub(crate) use limit::ANONYMOUS_SPACING;
 pub use limit::{Limits, Standing};
 
 /// Largest body of an answer that is taken, in bytes. A page of a hundred items stays far below.

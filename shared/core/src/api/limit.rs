@@ -13,8 +13,8 @@ const UNNAMED_MIN: SignedDuration = SignedDuration::from_secs(60);
 const DOUBLINGS_MAX: u32 = 10;
 /// What is added to a reset: its second may not be over on GitHub's side.
 const RESET_MARGIN: SignedDuration = SignedDuration::from_secs(1);
-/// Requests of an hour without a right; with one there are thousands.
-const ANONYMOUS_REQUESTS_AN_HOUR: i32 = 60;
+/// The least time between two requests without a right: there are sixty of them an hour, and thousands with one.
+pub(crate) const ANONYMOUS_SPACING: SignedDuration = SignedDuration::from_secs(60);
 
 /// What an answer says about its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +77,9 @@ impl Limits {
         if *right != Right::Anonymous {
             return None;
         }
-        let spaced = UNNAMED_MIN.max(SignedDuration::from_hours(1) / ANONYMOUS_REQUESTS_AN_HOUR);
+        let spaced = ANONYMOUS_SPACING;
         let left = self.until_reset(answer, now).zip(answer.remaining);
-        let by_budget = left.and_then(|(span, remaining)| Some(span / i32::try_from(remaining).ok()?));
+        let by_budget = left.and_then(|(span, remaining)| span.checked_div(i32::try_from(remaining).ok()?));
         Some(by_budget.unwrap_or(spaced).max(spaced).min(self.wait_max))
     }
 
@@ -89,7 +89,7 @@ impl Limits {
             None if answer.remaining == Some(0) => self.until_reset(answer, now),
             None => None,
         };
-        let unnamed = UNNAMED_MIN * (1_i32 << strikes.min(DOUBLINGS_MAX));
+        let unnamed = UNNAMED_MIN.saturating_mul(1_i32 << strikes.min(DOUBLINGS_MAX));
         named.unwrap_or(unnamed).min(self.wait_max)
     }
 

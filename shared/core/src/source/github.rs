@@ -6,14 +6,12 @@ mod recovery;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Poll, PollCounts, PollError, Polled, SourceId, Turn};
-use crate::api::{Answer, Api, Credential, Limits, Request, Right, Standing};
+use crate::api::{ANONYMOUS_SPACING, Answer, Api, Credential, Limits, Request, Right, Standing};
 use crate::ports::ErrorClass;
 
 pub use feed::{Feed, FeedConfig, FeedKind};
 pub use recovery::{Becomes, HookLog, Missing, MissingStore, Recovery, RecoveryConfig, Remedy};
 
-/// The least time between two requests without a right.
-const ANONYMOUS_SPACING: SignedDuration = SignedDuration::from_secs(60);
 /// A request is not begun with less of the turn left: it may take that long.
 pub const REQUEST_TIME_MAX: SignedDuration = SignedDuration::from_secs(10);
 

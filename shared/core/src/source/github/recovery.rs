@@ -97,7 +97,7 @@ impl Default for RecoveryConfig {
             events: BTreeSet::new(),
             remedy: Remedy::Redeliver,
             pages_max: 20,
-            requests_max: 30,
+            requests_max: 20,
             attempts_max: 3,
             patience: SignedDuration::from_secs(300),
             limits: Limits::default(),

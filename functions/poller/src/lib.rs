@@ -1,0 +1,9 @@
+#![doc = include_str!("../README.md")]
+
+mod owners;
+mod plan;
+mod report;
+mod run;
+
+pub use report::Report;
+pub use run::{POLL_TIME_MAX, Poller, STOP_MARGIN};

@@ -1,0 +1,300 @@
+//! One run: plan what is polled, poll what is due, tell what came of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_aws::clock::System;
+use forebay_aws::config::{POLLER_SECONDS_MAX, PollerConfig};
+use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
+use forebay_aws::github::GithubApi;
+use forebay_aws::metrics::{Metrics, Polled as RunPolled, Record, SeenOnlyBy, system_time};
+use forebay_aws::secrets::{Documents, ReadError, Store};
+use forebay_aws::shedder::ShedInboxes;
+use forebay_aws::start::PollerClients;
+use forebay_core::api::{Api, GithubAccess};
+use forebay_core::drive::Driver;
+use forebay_core::event::{Net, Repository};
+use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, WriteCounts};
+use forebay_core::ports::{ErrorKind, Inboxes, Ledger, LedgerError, TimeAndChance};
+use forebay_core::schedule::{LedgerScheduler, Scheduled, SourceStore};
+use forebay_core::shed::{Shedder, TargetStore};
+use forebay_core::source::SourceId;
+use forebay_core::source::github::MissingStore;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Mutex;
+
+use crate::owners::repositories;
+use crate::plan::{Plan, owners, plan};
+use crate::report::Report;
+
+/// Longest time of one poll. A feed of three pages, all of it new, takes about ten seconds.
+pub const POLL_TIME_MAX: SignedDuration = SignedDuration::from_secs(25);
+/// No poll is begun with less time than this: itself, giving it back, and the report.
+pub const STOP_MARGIN: SignedDuration = SignedDuration::from_secs(30);
+const _: () = assert!(
+    STOP_MARGIN.as_secs() < POLLER_SECONDS_MAX,
+    "a part of a run is for beginning polls"
+);
+/// What is due this soon is waited for. Runs begin a minute apart and sources are due a minute after their last poll, so that one
+/// would be missed by a moment every time.
+const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(5);
+/// How long it is known which repositories an owner has.
+const OWNERS_KEPT: SignedDuration = SignedDuration::from_secs(3_600);
+/// How long after a failure to list them that is tried again.
+const OWNERS_RETRY: SignedDuration = SignedDuration::from_secs(300);
+
+/// The poller: ports and configuration.
+#[derive(Debug)]
+pub struct Poller<A = GithubApi<Store, System>, L = DynamoLedger, I = ShedInboxes, D = DynamoTargets, T = System> {
+    config: PollerConfig,
+    api: Arc<A>,
+    ledger: L,
+    inboxes: I,
+    shedder: Shedder<D, T>,
+    time: T,
+    metrics: Metrics,
+    /// What this environment knows.
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Sources that have rows.
+    registered: BTreeSet<SourceId>,
+    /// The repositories of owners, and when they are to be listed again.
+    owned: BTreeMap<String, (BTreeSet<Repository>, Timestamp)>,
+}
+
+/// Something that says what GitHub is asked with.
+pub trait Accesses: Send + Sync {
+    /// What it is asked with now.
+    ///
+    /// # Errors
+    /// [`ReadError`] where the secret cannot be read.
+    fn access(&self) -> impl Future<Output = Result<Arc<GithubAccess>, ReadError>> + Send;
+}
+
+impl<D: Documents, T: TimeAndChance> Accesses for GithubApi<D, T> {
+    async fn access(&self) -> Result<Arc<GithubAccess>, ReadError> {
+        Self::access(self).await
+    }
+}
+
+/// A run that did nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The secret cannot be read.
+    #[error("poll GitHub: {0}")]
+    Secret(#[from] ReadError),
+    /// The ledger gave no answer.
+    #[error("poll GitHub: {0}; what is due stays due")]
+    Ledger(#[from] LedgerError),
+}
+
+impl Poller {
+    /// The poller on these clients.
+    #[must_use]
+    pub fn new(config: PollerConfig, clients: PollerClients, metrics: Metrics) -> Self {
+        Self::on(
+            config,
+            clients.api,
+            clients.ledger,
+            clients.inboxes,
+            clients.targets,
+            System,
+            metrics,
+        )
+    }
+}
+
+impl<A, L, I, D, T> Poller<A, L, I, D, T>
+where
+    A: Api + Accesses + 'static,
+    L: Ledger + SourceStore + MissingStore + Clone + 'static,
+    I: Inboxes,
+    D: TargetStore,
+    T: TimeAndChance + Clone,
+{
+    /// The poller on these ports.
+    #[must_use]
+    pub fn on(config: PollerConfig, api: A, ledger: L, inboxes: I, targets: D, time: T, metrics: Metrics) -> Self {
+        Self {
+            shedder: Shedder::new(targets, time.clone(), config.shedder),
+            config,
+            api: Arc::new(api),
+            ledger,
+            inboxes,
+            time,
+            metrics,
+            known: Mutex::default(),
+        }
+    }
+
+    /// One run, over before `deadline`. What goes wrong with a source is counted and logged, and is its own alone.
+    ///
+    /// # Errors
+    /// [`RunError`] where nothing could be polled.
+    pub async fn run(&self, deadline: Timestamp) -> Result<Report, RunError> {
+        let began = self.time.now();
+        // A deadline further away than the function's own timeout is none that anybody keeps.
+        let longest = began.saturating_add(SignedDuration::from_secs(POLLER_SECONDS_MAX));
+        let deadline = deadline.min(longest.unwrap_or(Timestamp::MAX));
+        let last_start = deadline.saturating_sub(STOP_MARGIN).unwrap_or(Timestamp::MIN);
+        let poll_end = last_start.saturating_add(POLL_TIME_MAX).unwrap_or(Timestamp::MAX);
+        let access = self.api.access().await?;
+        let mut known = self.known.lock().await;
+        let found = self.owned(&access, &mut known).await;
+        let Plan { sources, problems } = plan(&self.config, &access, &found, &self.api, &self.ledger);
+        for problem in &problems {
+            tracing::error!("{problem}");
+        }
+        let scheduled = sources.values().map(|source| Scheduled::of(source.as_ref()));
+        let scheduler = LedgerScheduler::new(self.ledger.clone(), self.time.clone(), self.config.schedule, scheduled);
+        let ids: BTreeSet<SourceId> = sources.keys().cloned().collect();
+        if ids != known.registered {
+            let made = scheduler.register().await?;
+            tracing::info!(sources = ids.len(), made, "register sources");
+            known.registered = ids;
+        }
+        drop(known);
+        let driver = Driver {
+            ledger: &self.ledger,
+            inboxes: &self.inboxes,
+            time: &self.time,
+            routing: &self.config.routing,
+            limits: &self.config.limits,
+        };
+        let writer = LedgerWriter::new(driver, Net::Feed, poll_end);
+        let ingestor = Ingestor {
+            scheduler: &scheduler,
+            shedder: &self.shedder,
+            writer: &writer,
+            time: &self.time,
+            concurrency: self.config.concurrency,
+            poll_time_max: POLL_TIME_MAX,
+        };
+        let mut tally = ingestor.run(&sources, last_start, poll_end).await;
+        if tally.polls == 0 && tally.trouble.is_none() && self.wait_for_due(last_start).await? {
+            tally = ingestor.run(&sources, last_start, poll_end).await;
+        }
+        let written = writer.take_counts();
+        let report = Report::of(sources.len(), &tally, &written);
+        self.tell(&report, &tally, &written, began);
+        match tally.trouble {
+            Some(trouble) if tally.polls == 0 => Err(trouble.into()),
+            Some(_) | None => Ok(report),
+        }
+    }
+
+    /// Waits for what is due in a moment. Says whether there is any.
+    async fn wait_for_due(&self, last_start: Timestamp) -> Result<bool, LedgerError> {
+        let now = self.time.now();
+        let until = now.saturating_add(LOOK_AHEAD).unwrap_or(Timestamp::MAX);
+        let Some(due) = self.ledger.due_sources(until, None, 1).await?.into_iter().next() else {
+            return Ok(false);
+        };
+        if due.due_at > last_start {
+            return Ok(false);
+        }
+        let wait = due.due_at.duration_since(now).max(SignedDuration::ZERO);
+        tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await;
+        Ok(true)
+    }
+
+    /// The repositories of owners all of whose are polled. Those that cannot be listed now are those that were known.
+    async fn owned(&self, access: &GithubAccess, known: &mut Known) -> BTreeSet<Repository> {
+        let mut found = BTreeSet::new();
+        for owner in owners(&self.config) {
+            let now = self.time.now();
+            let entry = known
+                .owned
+                .entry(owner.to_owned())
+                .or_insert_with(|| (BTreeSet::new(), now));
+            if entry.1 <= now {
+                let credential = access.for_owner(&self.config.api.host(), owner);
+                let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now).await;
+                let kept = match listed {
+                    Ok(repositories) => {
+                        entry.0 = repositories;
+                        OWNERS_KEPT
+                    }
+                    Err(unlisted) => {
+                        tracing::warn!("{unlisted}");
+                        OWNERS_RETRY
+                    }
+                };
+                entry.1 = now.saturating_add(kept).unwrap_or(Timestamp::MAX);
+            }
+            found.extend(entry.0.iter().cloned());
+        }
+        found
+    }
+
+    fn tell(&self, report: &Report, tally: &IngestTally, written: &WriteCounts, began: Timestamp) {
+        for (source, error) in &tally.errors {
+            tracing::warn!(source.id = %source, "{error}");
+        }
+        for (event, error) in &written.troubles {
+            tracing::warn!(event.id = %event, error = %error.cause(), "{error}; it is due again later");
+        }
+        if let Some(trouble) = &tally.trouble {
+            match trouble.kind() {
+                ErrorKind::Retry => tracing::warn!(error = %trouble.cause(), "{trouble}; what is due stays due"),
+                ErrorKind::Reject | ErrorKind::Fix | ErrorKind::Bug => {
+                    tracing::error!(error = %trouble.cause(), "{trouble}; what is due stays due");
+                }
+            }
+        }
+        if report.lost > 0 {
+            tracing::error!(
+                lost = report.lost,
+                "deliveries are lost: GitHub will not deliver them again"
+            );
+        }
+        let now = self.time.now();
+        let duration_ms = u64::try_from(now.duration_since(began).as_millis()).unwrap_or(0);
+        tracing::info!(
+            polls = report.polls,
+            not_modified = report.not_modified,
+            rate_limited = report.rate_limited,
+            failures = report.failures,
+            accepted = report.accepted,
+            duplicates = report.duplicates,
+            missing = report.missing,
+            redeliveries = report.redeliveries,
+            duration_ms,
+            "poll what is due"
+        );
+        let timestamp = system_time(began);
+        self.metrics.emit(Record::Polled(RunPolled {
+            timestamp,
+            polls: report.polls,
+            requests: report.requests,
+            not_modified: report.not_modified,
+            rate_limited: report.rate_limited,
+            failures: report.failures,
+            misconfigured: report.misconfigured,
+            accepted: report.accepted,
+            duplicates: report.duplicates,
+            skipped: report.skipped,
+            malformed: report.malformed,
+            gaps: report.gaps,
+            missing: report.missing,
+            redeliveries: report.redeliveries,
+            recovered: report.recovered,
+            lost: report.lost,
+            duration_ms,
+        }));
+        let mut seen = written.seen_only_by.clone();
+        let attributed = i64::try_from(tally.counts.attributed).unwrap_or(i64::MAX);
+        if attributed > 0 {
+            *seen.entry(Net::Webhook).or_default() -= attributed;
+            *seen.entry(Net::Recovery).or_default() += attributed;
+        }
+        for (net, events) in seen.into_iter().filter(|(_, events)| *events != 0) {
+            self.metrics
+                .emit(Record::SeenOnlyBy(SeenOnlyBy::new(timestamp, net, events)));
+        }
+    }
+}
