@@ -7,6 +7,7 @@ pub mod engine;
 pub mod exhaust;
 pub mod fakes;
 pub mod fault;
+pub mod github;
 pub mod model;
 pub mod mutations;
 pub mod queue_soak;
