@@ -14,7 +14,9 @@ mod feeds;
 mod happening;
 mod hooks;
 mod in_process;
+mod log;
 mod page;
+mod place;
 mod repository;
 mod rest;
 
@@ -27,12 +29,14 @@ use jiff::{SignedDuration, Timestamp};
 use callers::Callers;
 use feeds::Item;
 use hooks::Hooks;
+use log::Log;
 use repository::Repository;
 
 pub use callers::Secondary;
 pub use happening::{Happening, Hooked, Impossible, Occasion, What};
-pub use hooks::{HookTarget, Outcome, Post};
+pub use hooks::HookTarget;
 pub use in_process::InProcess;
+pub use log::{Outcome, Post};
 pub use page::{Reply, Request};
 
 /// Requests that are remembered; of more, the oldest go.
@@ -83,6 +87,7 @@ pub struct FakeGithub {
     happenings: Vec<Happening>,
     feed: Vec<Item>,
     hooks: Hooks,
+    log: Log,
     callers: Callers,
     outage: Option<Outage>,
     clock_offset: SignedDuration,
@@ -104,6 +109,7 @@ impl FakeGithub {
             happenings: Vec::new(),
             feed: Vec::new(),
             hooks: Hooks::default(),
+            log: Log::default(),
             callers: Callers::default(),
             outage: None,
             clock_offset: SignedDuration::ZERO,
@@ -185,7 +191,7 @@ impl FakeGithub {
 
     /// Every delivery ends like this without reaching its endpoint, until told otherwise.
     pub fn set_hook_outage(&mut self, outcome: Option<Outcome>) {
-        self.hooks.outage = outcome;
+        self.log.outage = outcome;
     }
 
     /// GitHub's own clock, which `Date` and the limits' resets show, is so far ahead of the test's.
@@ -233,12 +239,12 @@ impl FakeGithub {
 
     /// The deliveries that wait to be posted, each given once: say how they ended with [`Self::record`].
     pub fn take_pending(&mut self, now: Timestamp) -> Vec<Post> {
-        self.hooks.take_pending(now)
+        self.log.take_pending(now)
     }
 
     /// A delivery ended like this, after so long. GitHub tries none again by itself.
     pub fn record(&mut self, delivery: u64, outcome: Outcome, took: SignedDuration, now: Timestamp) {
-        self.hooks.record(delivery, outcome, took, now);
+        self.log.record(delivery, outcome, took, now);
     }
 
     fn remember(&mut self, asked: Asked) {

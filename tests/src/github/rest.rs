@@ -175,9 +175,9 @@ impl FakeGithub {
 
     fn deliveries(&mut self, hook: u64, rest: &[&str], inquiry: &Inquiry<'_>) -> Reply {
         match (inquiry.method, rest) {
-            ("GET", []) => self.hooks.log(hook, &inquiry.query, &inquiry.url, inquiry.now),
-            ("GET", [id]) => self.hooks.detail(hook, id, inquiry.now),
-            ("POST", [id, "attempts"]) => self.hooks.again(hook, id, &mut self.numbers, inquiry.now),
+            ("GET", []) => self.log.list(hook, &inquiry.query, &inquiry.url, inquiry.now),
+            ("GET", [id]) => self.log.detail(hook, id, inquiry.now),
+            ("POST", [id, "attempts"]) => self.log.again(hook, id, &mut self.numbers, inquiry.now),
             _ => Reply::not_found(),
         }
     }
