@@ -2,7 +2,8 @@
 //! its own words, late, twice or never.
 //!
 //! [`FakeGithub`] does no I/O and asks no clock. It is reached in process through [`InProcess`], under a clock that tests
-//! move. It knows what Forebay asks for and nothing else: any other path is 404.
+//! move, or over HTTP through [`serve()`], which also posts its webhook deliveries and lets an operator make things happen.
+//! It knows what Forebay asks for and nothing else: any other path is 404.
 //!
 //! A caller is known by a name, for limits, for what it may see and in the record of requests: `anonymous`, `app`,
 //! `installation:<account>`, or the token's own text. `Bearer <name>` makes one such a caller; over HTTP, a JSON web token of
@@ -10,6 +11,7 @@
 
 mod bodies;
 mod callers;
+mod control;
 mod feeds;
 mod happening;
 mod hooks;
@@ -19,6 +21,7 @@ mod page;
 mod place;
 mod repository;
 mod rest;
+mod serve;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +41,7 @@ pub use hooks::HookTarget;
 pub use in_process::InProcess;
 pub use log::{Outcome, Post};
 pub use page::{Reply, Request};
+pub use serve::{deliver, serve};
 
 /// Requests that are remembered; of more, the oldest go.
 const REQUESTS_MAX: usize = 100_000;

@@ -299,6 +299,8 @@ fn the_feed_has_three_pages_and_the_fourth_is_refused() {
     assert!(fourth.body.contains("pagination is limited"));
     let usual = get(&mut fake, "token", "/repos/acme/app/events", 400);
     assert_eq!(usual.json().as_array().unwrap().len(), 30);
+    let unchanged = conditional(&mut fake, "token", "/repos/acme/app/events", usual.header("etag"), 400);
+    assert_eq!((unchanged.status, next(&unchanged)), (304, next(&usual)));
 }
 
 #[test]
@@ -332,6 +334,25 @@ fn runs_are_found_by_how_they_ended_and_since_when() {
         get(&mut fake, "token", "/repos/acme/app/actions/runs?created=2026", 0).status,
         422
     );
+}
+
+#[test]
+fn the_list_of_runs_ends_after_a_thousand() {
+    let mut fake = github();
+    for seconds in 0..1_001 {
+        happen(&mut fake, What::run("fix/overflow", "failure"), seconds);
+    }
+    let mut page = |page| {
+        get(
+            &mut fake,
+            "token",
+            &format!("/repos/acme/app/actions/runs?per_page=100&page={page}"),
+            1_001,
+        )
+    };
+    assert!(page(1).header("link").unwrap().contains("page=10>; rel=\"last\""));
+    assert_eq!((page(10).status, next(&page(10))), (200, None));
+    assert_eq!(page(11).json(), json!({"total_count": 1_001, "workflow_runs": []}));
 }
 
 #[test]
