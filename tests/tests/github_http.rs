@@ -1,8 +1,9 @@
-//! The fake GitHub on a socket: deliveries that are really posted.
+//! The fake GitHub on a socket: deliveries that are really posted, and the program around it.
 
 #![expect(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 use std::collections::BTreeMap;
+use std::process::Stdio;
 use std::time::Duration;
 
 use forebay_core::signature::Secrets;
@@ -12,6 +13,7 @@ use forebay_tests::samples::at;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 const SECRET: &str = "hook-secret-A";
@@ -250,6 +252,31 @@ async fn an_endpoint_that_is_not_there_is_a_failure_to_connect() {
             let list = lock(&fake).handle(&request, at(0)).unwrap().json();
             assert_eq!(list[0]["status"], "failed to connect to host");
         }
+    };
+    timeout(PATIENCE, story).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_program_serves_until_its_input_ends() {
+    let story = async {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_fake-github"))
+            .args(["--hook-url", "http://127.0.0.1:1/", "--secret", SECRET])
+            .args(["--repository", "acme/app", "--repository", "acme/site"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        let base = lines.next_line().await.unwrap().unwrap();
+        let address = base.strip_prefix("http://").unwrap();
+        let (status, feed) = exchange(address, "GET", "/repos/acme/site/events", &Value::Null).await;
+        assert_eq!((status, feed.as_array().unwrap().len()), (200, 2));
+        let (_, hooks) = exchange(address, "GET", "/repos/acme/app/hooks", &Value::Null).await;
+        assert_eq!(hooks[0]["config"]["url"], "http://127.0.0.1:1/");
+        drop(program.stdin.take());
+        assert!(program.wait().await.unwrap().success());
+        assert_eq!(lines.next_line().await.unwrap(), None);
     };
     timeout(PATIENCE, story).await.unwrap();
 }
