@@ -85,7 +85,7 @@ fn meaning(post: &Post) -> Meaning {
     let guid = post.header("X-GitHub-Delivery").unwrap();
     let envelope = Envelope {
         host: None,
-        key: &DeliveryKey::parse(&format!("{hook}/{guid}")).unwrap(),
+        key: Some(&DeliveryKey::parse(&format!("{hook}/{guid}")).unwrap()),
         event_name: &EventName::parse(post.header("X-GitHub-Event").unwrap()).unwrap(),
         content_type: post.header("Content-Type"),
     };
