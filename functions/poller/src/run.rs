@@ -286,15 +286,16 @@ where
             lost: report.lost,
             duration_ms,
         }));
-        let mut seen = written.seen_only_by.clone();
+        let alone = |net| written.seen_only_by.get(&net).copied().unwrap_or_default();
         let attributed = i64::try_from(tally.counts.attributed).unwrap_or(i64::MAX);
-        if attributed > 0 {
-            *seen.entry(Net::Webhook).or_default() -= attributed;
-            *seen.entry(Net::Recovery).or_default() += attributed;
-        }
-        for (net, events) in seen.into_iter().filter(|(_, events)| *events != 0) {
-            self.metrics
-                .emit(Record::SeenOnlyBy(SeenOnlyBy::new(timestamp, net, events)));
+        for (net, events) in [
+            (Net::Feed, alone(Net::Feed)),
+            (Net::Recovery, alone(Net::Recovery).saturating_add(attributed)),
+        ] {
+            if events != 0 {
+                let seen = SeenOnlyBy::new(timestamp, net, events);
+                self.metrics.emit(Record::SeenOnlyBy(seen));
+            }
         }
     }
 }

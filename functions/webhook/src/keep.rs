@@ -6,8 +6,9 @@ use std::future::Future;
 use forebay_aws::secrets::Documents;
 use forebay_core::delivery::{Delivery, DeliveryKey, Outcome};
 use forebay_core::drive::{Driven, Driver, NAMES_MAX, admittee, keys_beside};
-use forebay_core::event::Kind;
+use forebay_core::event::{Kind, Net};
 use forebay_core::github::Named;
+use forebay_core::ingest::seen_only_by;
 use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
 use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, TimeAndChance};
 use forebay_core::session::{OwnerKey, Pointer, Pointers};
@@ -27,6 +28,8 @@ pub(crate) struct Handled {
     pub(crate) conflict: bool,
     /// The event is new to the ledger.
     pub(crate) created: bool,
+    /// The net that alone had seen the event until now.
+    pub(crate) joined: Option<Net>,
     pub(crate) drive: Drive,
 }
 
@@ -239,6 +242,9 @@ fn judged(admitted: &Admitted, admittee: Option<&Admittee>) -> Handled {
     Handled {
         conflict,
         created,
+        joined: seen_only_by(admitted, Net::Webhook)
+            .filter(|(_, change)| *change < 0)
+            .map(|(net, _)| net),
         // What other bytes mean under a known identity never became an event.
         ..handled(verdict, admittee.filter(|_| !conflict))
     }
@@ -251,6 +257,7 @@ fn handled(verdict: Verdict, admittee: Option<&Admittee>) -> Handled {
         occurred_at: admittee.and_then(|admittee| admittee.event.occurred_at),
         conflict: false,
         created: false,
+        joined: None,
         drive: Drive::Needless,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_aws::metrics::{DeliveryAnswered, DeliveryRefused, EventCaught, Record, system_time};
+use forebay_aws::metrics::{DeliveryAnswered, DeliveryRefused, EventCaught, Record, SeenOnlyBy, system_time};
 use forebay_aws::secrets::Documents;
 use forebay_core::drive::Driven;
 use forebay_core::event::Kind;
@@ -93,6 +93,10 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
         );
         if let Some(caught) = caught(handled, started_at) {
             self.metrics.emit(caught);
+        }
+        if let Some(net) = handled.joined {
+            let joined = SeenOnlyBy::new(system_time(started_at), net, -1);
+            self.metrics.emit(Record::SeenOnlyBy(joined));
         }
         self.metrics.emit(answered(handled, started_at, duration_ms));
         answer

@@ -185,8 +185,9 @@ pub struct Polled {
     pub duration_ms: u64,
 }
 
-/// How many events one net alone has seen, as a change: one more for each that it saw first, one less when a second net saw
-/// it too. The sum over time is what the other nets missed.
+/// How many events `feed` or `recovery` alone has seen, as a change: one more for each that it saw first, one less when a webhook
+/// brought it after all. The sum over time is what the webhooks lost. There is none for `webhook`: a line for every delivery
+/// would cost more than it says.
 #[metrics(emf::dimension_sets = [["Net"]], rename_all = "PascalCase")]
 #[derive(Debug)]
 pub struct SeenOnlyBy {
