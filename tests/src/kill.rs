@@ -17,10 +17,11 @@ const FUNCTION_NAME: &[u8] = b"AWS_LAMBDA_FUNCTION_NAME=";
 
 /// Which processes may be killed.
 #[derive(Debug)]
-pub(super) struct Killer {
+pub(crate) struct Killer {
     emulator: u32,
     scratch: std::path::PathBuf,
     reaper: String,
+    poller: String,
 }
 
 /// A process of a function.
@@ -32,16 +33,18 @@ struct Process {
 
 /// Which function a killed process was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Killed {
+pub(crate) enum Killed {
     /// The webhook.
     Webhook,
     /// The reaper.
     Reaper,
+    /// The poller.
+    Poller,
 }
 
 impl Killer {
     /// For the functions of `trial`.
-    pub(super) fn new(trial: &Trial) -> Result<Self, Error> {
+    pub(crate) fn new(trial: &Trial) -> Result<Self, Error> {
         let remedy = "run this on Linux, and report it as a bug if it is";
         let emulator = trial
             .emulator()
@@ -54,19 +57,29 @@ impl Killer {
             emulator,
             scratch,
             reaper: trial.reaper()?.to_owned(),
+            poller: trial.poller()?.to_owned(),
         })
     }
 
     /// Kills one of the functions' processes. `None` where none runs.
-    pub(super) fn any(&self, chance: &mut Chance) -> Option<Killed> {
+    pub(crate) fn any(&self, chance: &mut Chance) -> Option<Killed> {
         self.one_of(self.processes(), chance)
     }
 
     /// Kills the reaper. `None` where it does not run.
-    pub(super) fn reaper(&self, chance: &mut Chance) -> Option<Killed> {
+    pub(crate) fn reaper(&self, chance: &mut Chance) -> Option<Killed> {
+        self.one_of(self.processes_of(&self.reaper), chance)
+    }
+
+    /// Kills the poller. `None` where it does not run.
+    pub(crate) fn poller(&self, chance: &mut Chance) -> Option<Killed> {
+        self.one_of(self.processes_of(&self.poller), chance)
+    }
+
+    fn processes_of(&self, function: &str) -> Vec<Process> {
         let mut processes = self.processes();
-        processes.retain(|process| process.function == self.reaper);
-        self.one_of(processes, chance)
+        processes.retain(|process| process.function == function);
+        processes
     }
 
     fn one_of(&self, processes: Vec<Process>, chance: &mut Chance) -> Option<Killed> {
@@ -76,10 +89,10 @@ impl Killer {
         (self.process(chosen.id, &parents()).as_ref() == Some(chosen)).then_some(())?;
         let id = Pid::from_raw(i32::try_from(chosen.id).ok()?)?;
         kill_process(id, Signal::KILL).ok()?;
-        Some(if chosen.function == self.reaper {
-            Killed::Reaper
-        } else {
-            Killed::Webhook
+        Some(match &chosen.function {
+            function if *function == self.reaper => Killed::Reaper,
+            function if *function == self.poller => Killed::Poller,
+            _ => Killed::Webhook,
         })
     }
 
@@ -143,6 +156,7 @@ mod tests {
             emulator,
             scratch: "/".into(),
             reaper: "reaper".to_owned(),
+            poller: "poller".to_owned(),
         };
         assert_eq!(killer.process(own, &parents()), None);
     }

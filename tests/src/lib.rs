@@ -3,11 +3,13 @@
 
 mod chance;
 pub mod counting;
+mod drain;
 pub mod engine;
 pub mod exhaust;
 pub mod fakes;
 pub mod fault;
 pub mod github;
+mod kill;
 pub mod model;
 pub mod mutations;
 pub mod queue_soak;
@@ -20,4 +22,5 @@ pub mod sqs;
 pub mod strangers;
 pub mod table;
 pub mod template;
+pub mod three_nets;
 pub mod webhook;

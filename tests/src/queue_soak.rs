@@ -17,9 +17,7 @@ use std::time::Duration;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::error::DisplayErrorContext;
 use aws_sdk_sqs::primitives::Blob;
-use aws_sdk_sqs::types::{
-    DeleteMessageBatchRequestEntry, MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry,
-};
+use aws_sdk_sqs::types::{MessageAttributeValue, QueueAttributeName, SendMessageBatchRequestEntry};
 use forebay::trial::{Ended, Error, Trial, run};
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::ledger::{Reason, Status};
@@ -30,6 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::chance::Chance;
+use crate::drain::drain;
 use crate::table;
 
 /// What differs from the local stack's parameters.
@@ -420,7 +419,7 @@ impl Soak {
         let planned: BTreeMap<&str, &SentOut> = sent.iter().map(|one| (one.id.as_str(), one)).collect();
         let mut arrived: BTreeSet<String> = BTreeSet::new();
         for (inbox, url) in self.trial.inboxes()? {
-            for body in self.drain(&url).await? {
+            for body in drain(&self.sqs, &url, REMEDY).await? {
                 let message: Value = serde_json::from_str(&body).unwrap_or_default();
                 let id = message["id"].as_str().unwrap_or_default().to_owned();
                 if inbox != INBOX {
@@ -450,40 +449,6 @@ impl Soak {
             );
         }
         Ok(())
-    }
-
-    async fn drain(&self, url: &str) -> Result<Vec<String>, Error> {
-        let mut bodies = Vec::new();
-        loop {
-            let request = self
-                .sqs
-                .receive_message()
-                .queue_url(url)
-                .wait_time_seconds(0)
-                .visibility_timeout(60);
-            let received = request.max_number_of_messages(10).send().await;
-            let received = received.map_err(|error| failed("take messages", &error))?;
-            let messages = received.messages.unwrap_or_default();
-            if messages.is_empty() {
-                return Ok(bodies);
-            }
-            let mut entries = Vec::new();
-            for (place, message) in messages.into_iter().enumerate() {
-                bodies.push(message.body.unwrap_or_default());
-                let entry = DeleteMessageBatchRequestEntry::builder().id(place.to_string());
-                let entry = entry.receipt_handle(message.receipt_handle.unwrap_or_default()).build();
-                entries.push(entry.map_err(|error| failed("delete messages", &error))?);
-            }
-            let request = self
-                .sqs
-                .delete_message_batch()
-                .queue_url(url)
-                .set_entries(Some(entries));
-            request
-                .send()
-                .await
-                .map_err(|error| failed("delete messages", &error))?;
-        }
     }
 }
 

@@ -17,7 +17,6 @@
 //! id, or one that came minutes late.
 
 mod check;
-mod kill;
 mod plan;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +24,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay::trial::{Ended, Error, Reaping, Trial, run};
+use forebay::trial::{Ended, Error, Ran, Trial, run};
 use forebay_aws::clock::System;
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::ports::{DUE_SHARDS, DueQuery, Ledger as _, LedgerError, TimeAndChance as _};
@@ -34,9 +33,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, interval, timeout};
 
 use crate::chance::Chance;
+use crate::kill::{Killed, Killer};
 use crate::table;
 use check::Found;
-use kill::{Killed, Killer};
 use plan::Plan;
 
 /// Deliveries under way at one time: fewer than the webhook's reserved concurrency, so that nothing is throttled.
@@ -357,6 +356,8 @@ impl Soak {
             match killed {
                 Some(Killed::Webhook) => counts.webhooks_killed += 1,
                 Some(Killed::Reaper) => counts.reapers_killed += 1,
+                // Nothing is polled here.
+                Some(Killed::Poller) => {}
                 None => {
                     drop(counts);
                     looks.tick().await;
@@ -402,12 +403,12 @@ impl Soak {
         match run {
             // It may take longer than anybody waits for it. Whether it did its work is seen in the ledger.
             Err(_) => counts.runs_unanswered += 1,
-            Ok(Reaping::Answered(report)) => {
+            Ok(Ran::Answered(report)) => {
                 counts.runs_answered += 1;
                 counts.redriven += report.get("redriven").and_then(serde_json::Value::as_u64).unwrap_or(0);
             }
-            Ok(Reaping::Died) => counts.runs_died += 1,
-            Ok(Reaping::Busy) => counts.runs_refused += 1,
+            Ok(Ran::Died) => counts.runs_died += 1,
+            Ok(Ran::Busy) => counts.runs_refused += 1,
         }
     }
 

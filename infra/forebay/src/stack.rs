@@ -16,6 +16,8 @@ pub(crate) const WEBHOOK_FUNCTION: &str = "WebhookFunction";
 pub(crate) const REAPER_FUNCTION: &str = "ReaperFunction";
 /// Logical id of the function behind queues there.
 pub(crate) const SQS_FUNCTION: &str = "SqsFunction";
+/// Logical id of the poller function there.
+pub(crate) const POLLER_FUNCTION: &str = "PollerFunction";
 /// What the name of an inbox follows in a function's environment.
 pub(crate) const INBOX_PREFIX: &str = "INBOX_";
 

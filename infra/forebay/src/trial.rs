@@ -13,8 +13,8 @@ use crate::http::Http;
 use crate::local::{StackArgs, with_stack};
 use crate::manifest::Signature;
 use crate::output::{Format, Output};
-use crate::secret::WebhookSecret;
-use crate::stack::{Purpose, SQS_FUNCTION, Stack};
+use crate::secret::{LOCAL_SECRET, WebhookSecret};
+use crate::stack::{POLLER_FUNCTION, Purpose, SQS_FUNCTION, Stack};
 use crate::wait::Interrupts;
 use crate::workspace::Workspace;
 
@@ -36,9 +36,9 @@ pub struct Trial {
     output: Output,
 }
 
-/// How one run of the reaper ended.
+/// How one run of a function on a schedule ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reaping {
+pub enum Ran {
     /// It answered.
     Answered(Value),
     /// It came to an end without an answer.
@@ -55,13 +55,21 @@ pub enum Reaping {
 /// What `body` gives, or what kept the stack from coming up, staying up or ending: each says what to do.
 pub async fn run<T>(
     name: &'static str,
-    parameters: &'static [(&'static str, &'static str)],
+    parameters: &[(&'static str, &str)],
     body: impl AsyncFnOnce(Trial) -> Result<T, Error>,
 ) -> Result<Ended<T>, Error> {
     let workspace = Workspace::find()?;
     let state = workspace.state()?;
     let output = Output::new(Format::Text);
-    let purpose = Purpose::Trial { name, parameters };
+    // A program has one stack: what it is made of may stay as long as the process.
+    let parameters: Vec<(&str, &str)> = parameters
+        .iter()
+        .map(|(name, value)| (*name, &*(*value).to_owned().leak()))
+        .collect();
+    let purpose = Purpose::Trial {
+        name,
+        parameters: parameters.leak(),
+    };
     let mut interrupts = Interrupts::listen()?;
     let use_stack = async |stack: &Stack, _log: &Path| {
         let http = Http::new();
@@ -157,6 +165,26 @@ impl Trial {
         Ok(&self.stack.reaper()?.name)
     }
 
+    /// Name of the poller.
+    ///
+    /// # Errors
+    /// Where the template has none.
+    pub fn poller(&self) -> Result<&str, Error> {
+        Ok(&self.stack.function(POLLER_FUNCTION)?.name)
+    }
+
+    /// Where GitHub posts to.
+    #[must_use]
+    pub fn webhook_url(&self) -> &str {
+        &self.stack.webhook_url
+    }
+
+    /// What the webhook's deliveries are signed with: the local stack's secret, which is public.
+    #[must_use]
+    pub fn webhook_secret(&self) -> &'static str {
+        LOCAL_SECRET
+    }
+
     /// Posts a signed JSON delivery of the hook `hook` to the webhook, as GitHub would, and gives the answer's status.
     ///
     /// # Errors
@@ -179,24 +207,34 @@ impl Trial {
     ///
     /// # Errors
     /// Where the emulator gave no answer, or one that is none.
-    pub async fn reap(&self) -> Result<Reaping, Error> {
-        let reply = self
-            .control
-            .invoke(self.reaper()?, &Value::Object(serde_json::Map::new()))
-            .await?;
+    pub async fn reap(&self) -> Result<Ran, Error> {
+        self.start(self.reaper()?).await
+    }
+
+    /// Starts a run of the poller besides those of its schedule, and waits for its end.
+    ///
+    /// # Errors
+    /// As [`Self::reap`].
+    pub async fn poll(&self) -> Result<Ran, Error> {
+        self.start(self.poller()?).await
+    }
+
+    async fn start(&self, function: &str) -> Result<Ran, Error> {
+        let nothing = Value::Object(serde_json::Map::new());
+        let reply = self.control.invoke(function, &nothing).await?;
         if reply.status == TOO_MANY {
-            return Ok(Reaping::Busy);
+            return Ok(Ran::Busy);
         }
         if !reply.is_success() {
             return Err(Error::new(
-                format!("start the reaper: it was answered {}", reply.status),
+                format!("start {function}: it was answered {}", reply.status),
                 "look into the emulator's log",
             ));
         }
         // A failed run is an answer too, and says what type of error it ended with.
         let answer = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
         let died = !answer.is_object() || answer.get("errorType").is_some();
-        Ok(if died { Reaping::Died } else { Reaping::Answered(answer) })
+        Ok(if died { Ran::Died } else { Ran::Answered(answer) })
     }
 
     /// Hands a batch over to the function behind queues, as Lambda would, and gives its answer.

@@ -99,7 +99,7 @@ impl Default for RecoveryConfig {
             pages_max: 20,
             requests_max: 20,
             attempts_max: 3,
-            patience: SignedDuration::from_secs(300),
+            patience: SignedDuration::from_secs(120),
             limits: Limits::default(),
         }
     }
