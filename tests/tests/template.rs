@@ -5,16 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_aws::config::{
-    Config, INBOX_PREFIX, LEASED_SECONDS_MAX, REAPER_SECONDS_MAX, REAPER_VARIABLES, ReaperConfig, SQS_SECONDS_MAX,
-    SQS_VARIABLES, SqsConfig, VARIABLES, visibility_seconds_min,
+    Config, INBOX_PREFIX, LEASED_SECONDS_MAX, POLLER_SECONDS_MAX, POLLER_VARIABLES, PollerConfig, REAPER_SECONDS_MAX,
+    REAPER_VARIABLES, ReaperConfig, SQS_SECONDS_MAX, SQS_VARIABLES, SqsConfig, VARIABLES, visibility_seconds_min,
 };
 use forebay_aws::dynamodb::{DUE_INDEX, RECENT_INDEX, WAITING_INDEX};
 use forebay_core::ledger::Limits;
 use forebay_core::reap::ReapLimits;
 use forebay_core::route::{DISPATCHER, NOTICE};
 use forebay_core::shed::{LATENCY_BOUNDS_MS, ShedderConfig};
+use forebay_core::source::github::RecoveryConfig;
 use forebay_tests::table::{TABLE, Table};
 use forebay_tests::template::{Template, WORKSPACE};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 const FUNCTION: &str = "AWS::Serverless::Function";
@@ -22,6 +24,7 @@ const QUEUE: &str = "AWS::SQS::Queue";
 const WEBHOOK: &str = "WebhookFunction";
 const REAPER: &str = "ReaperFunction";
 const SQS: &str = "SqsFunction";
+const POLLER: &str = "PollerFunction";
 
 /// Variables of a function, as the template sets them.
 fn variables(function: &Value) -> BTreeMap<String, Value> {
@@ -55,7 +58,13 @@ fn environment(template: &Template, function: &str, changed: &[(&str, &Value)]) 
 fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
     // S2-06 of names: one definition, compared.
     let template = Template::read();
-    for (name, read) in [(WEBHOOK, VARIABLES), (REAPER, REAPER_VARIABLES), (SQS, SQS_VARIABLES)] {
+    let functions = [
+        (WEBHOOK, VARIABLES),
+        (REAPER, REAPER_VARIABLES),
+        (SQS, SQS_VARIABLES),
+        (POLLER, POLLER_VARIABLES),
+    ];
+    for (name, read) in functions {
         let given = variables(template.at(&format!("/Resources/{name}")));
         let (inboxes, others): (Vec<_>, Vec<_>) = given.keys().partition(|name| name.starts_with(INBOX_PREFIX));
         let expected: BTreeSet<&str> = read.iter().copied().collect();
@@ -71,7 +80,7 @@ fn the_function_gets_every_variable_that_the_code_reads_and_no_other() {
             "{name}"
         );
     }
-    assert_eq!(template.resources(FUNCTION).len(), 3);
+    assert_eq!(template.resources(FUNCTION).len(), functions.len());
 }
 
 #[test]
@@ -124,6 +133,19 @@ fn the_defaults_of_template_and_code_are_the_same() {
     let config = SqsConfig::read(with_defaults).unwrap();
     assert_eq!(config.limits, Limits::default());
     assert_eq!(format!("{config:?}"), format!("{:?}", SqsConfig::read(bare).unwrap()));
+    let with_defaults = environment(&template, POLLER, &[]);
+    let mut bare = with_defaults.clone();
+    bare.retain(|name, _| needed(name));
+    let config = PollerConfig::read(with_defaults).unwrap();
+    assert_eq!(
+        (config.limits, config.recovery.clone()),
+        (Limits::default(), RecoveryConfig::default())
+    );
+    assert!(config.feeds.is_empty() && config.logs.is_empty());
+    assert_eq!(
+        format!("{config:?}"),
+        format!("{:?}", PollerConfig::read(bare).unwrap())
+    );
 }
 
 #[test]
@@ -131,6 +153,7 @@ fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
     check_every_border(WEBHOOK, 16, |environment| Config::read(environment).map(drop));
     check_every_border(REAPER, 17, |environment| ReaperConfig::read(environment).map(drop));
     check_every_border(SQS, 14, |environment| SqsConfig::read(environment).map(drop));
+    check_every_border(POLLER, 24, |environment| PollerConfig::read(environment).map(drop));
 }
 
 #[test]
@@ -207,6 +230,67 @@ fn a_lease_outlives_the_work_under_it_whatever_the_parameters_are() {
     assert_eq!(timeout(REAPER), REAPER_SECONDS_MAX);
     assert!(timeout(REAPER) < 60);
     assert!(border("/Parameters/RetrySecondsMin/MaxValue") <= border("/Parameters/RetrySecondsMax/MinValue"));
+}
+
+#[test]
+fn a_source_is_held_for_as_long_as_a_poller_may_run_whatever_the_parameters_are() {
+    let template = Template::read();
+    let timeout = template.at("/Resources/PollerFunction/Properties/Timeout");
+    assert_eq!(timeout.as_i64(), Some(POLLER_SECONDS_MAX));
+    // No run of the poller meets the next one: the shortest schedule is a minute.
+    assert!(POLLER_SECONDS_MAX < 60);
+    for border in ["MinValue", "MaxValue"] {
+        let skew = template.at(&format!("/Parameters/SkewSeconds/{border}"));
+        let config = PollerConfig::read(environment(&template, POLLER, &[("SkewSeconds", skew)])).unwrap();
+        let longest = SignedDuration::from_secs(POLLER_SECONDS_MAX) + config.limits.skew;
+        assert!(config.schedule.lease >= longest, "{:?}", config.schedule);
+        assert!(config.schedule.interval_min() > longest || config.limits.skew.is_zero());
+    }
+}
+
+#[test]
+fn a_feed_is_polled_only_where_what_it_shows_is_not_stale() {
+    // Rules cannot compare numbers: each that is too small is named, and what the code refuses is what the template refuses.
+    let template = Template::read();
+    let rule = template.at("/Rules/FeedSettings");
+    let given = json!({"Fn::Not": [{"Fn::Equals": [{"Ref": "PollRepositories"}, ""]}]});
+    assert_eq!(rule["RuleCondition"], given);
+    assert_eq!(template.at("/Parameters/PollRepositories/Default"), "");
+    let contains = &rule["Assertions"][0]["Assert"]["Fn::Not"][0]["Fn::Contains"];
+    assert_eq!(contains[1], json!({"Ref": "RetentionDays"}));
+    let refused: BTreeSet<String> = listed(&contains[0]).iter().map(text_of).collect();
+    let fewest = template.at("/Parameters/RetentionDays/MinValue").as_i64().unwrap();
+    for days in fewest..=40 {
+        let (days, one) = (json!(days), json!("acme/app"));
+        let polled = [("RetentionDays", &days), ("PollRepositories", &one)];
+        let read = PollerConfig::read(environment(&template, POLLER, &polled));
+        assert_eq!(read.is_err(), refused.contains(&days.to_string()), "{days} {read:?}");
+        let read = PollerConfig::read(environment(&template, POLLER, &polled[..1]));
+        assert!(read.is_ok(), "{days} {read:?}");
+    }
+    assert_eq!(refused.len(), 16);
+    // github.com keeps its log for three days; only an Enterprise server for seven.
+    let rule = template.at("/Rules/RecoverySettings");
+    assert_eq!(
+        rule["RuleCondition"],
+        json!({"Fn::Equals": [{"Ref": "GithubHost"}, "github.com"]})
+    );
+    assert_eq!(
+        rule["Assertions"][0]["Assert"],
+        json!({"Fn::Equals": [{"Ref": "RecoverLogDays"}, 3]})
+    );
+}
+
+#[test]
+fn every_listed_value_of_what_is_polled_is_one_that_the_code_takes() {
+    let template = Template::read();
+    for name in ["RecoverApp", "RecoverRemedy", "RecoverLogDays"] {
+        let values = template.at(&format!("/Parameters/{name}/AllowedValues"));
+        for value in values.as_array().unwrap() {
+            let read = PollerConfig::read(environment(&template, POLLER, &[(name, value)]));
+            assert!(read.is_ok(), "{name}={value}: {read:?}");
+        }
+    }
 }
 
 #[test]
@@ -312,6 +396,9 @@ fn inboxes_keep_order_and_messages_and_outlive_their_agents() {
     // DESIGN §6: 14 days, high-throughput FIFO, dead letters.
     let template = Template::read();
     let queues = template.resources(QUEUE);
+    let (queues, others): (Vec<_>, Vec<_>) = queues.into_iter().partition(|(name, _)| name.starts_with("Inbox"));
+    let others: Vec<&str> = others.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(others, ["PollerDeadLetters"], "{others:?}");
     let (dead, inboxes): (Vec<_>, Vec<_>) = queues.iter().partition(|(name, _)| name.starts_with("InboxDlq"));
     assert_eq!((inboxes.len(), dead.len()), (4, 4), "two agents, dispatcher, notice");
     for (name, queue) in &queues {
@@ -389,6 +476,7 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
     let arn = |name: &str| json!({"Fn::GetAtt": format!("{name}.Arn")}).to_string();
     let inbox = |name: &str| json!({"Fn::GetAtt": [{"Fn::Sub": format!("Inbox{name}")}, "Arn"]}).to_string();
     let index = |name: &str| json!({"Fn::Sub": format!("${{LedgerTable.Arn}}/index/{name}")}).to_string();
+    let secret = || json!({"Fn::GetAtt": "Secret.Id"}).to_string();
     let both = |logs: &str, index: String| {
         [
             ("logs:CreateLogStream", arn(logs)),
@@ -407,10 +495,7 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
     let webhook = [
         // Transactions are allowed by the actions of their parts.
         ("dynamodb:PutItem", arn("LedgerTable")),
-        (
-            "secretsmanager:GetSecretValue",
-            json!({"Fn::GetAtt": "Secret.Id"}).to_string(),
-        ),
+        ("secretsmanager:GetSecretValue", secret()),
     ];
     let expected = both("WebhookLogs", index("waiting")).into_iter().chain(webhook);
     let named = |(action, resource): (&str, String)| (action.to_owned(), resource);
@@ -439,7 +524,21 @@ fn each_role_may_do_what_its_code_does_and_nothing_else() {
         ("sqs:GetQueueUrl", source),
     ];
     assert_eq!(allowed(&template, "SqsRole"), sqs.into_iter().map(named).collect());
-    assert_eq!(template.resources("AWS::IAM::Role").len(), 4);
+    // The poller admits, finds what is due, wakes what has waited, and asks GitHub with what the secret holds.
+    let poller = [
+        ("dynamodb:PutItem", arn("LedgerTable")),
+        ("dynamodb:Query", index("waiting")),
+        ("secretsmanager:GetSecretValue", secret()),
+    ];
+    let expected = both("PollerLogs", index("due")).into_iter().chain(poller);
+    assert_eq!(allowed(&template, "PollerRole"), expected.map(named).collect());
+    let start = [
+        ("lambda:InvokeFunction", arn("PollerFunction")),
+        ("sqs:SendMessage", arn("PollerDeadLetters")),
+    ];
+    let expected = start.into_iter().map(named).collect();
+    assert_eq!(allowed(&template, "PollerScheduleRole"), expected);
+    assert_eq!(template.resources("AWS::IAM::Role").len(), 6);
 }
 
 #[test]
@@ -496,6 +595,69 @@ fn the_reaper_runs_on_a_schedule_of_its_own_and_alone() {
 }
 
 #[test]
+fn the_poller_is_started_where_something_is_asked_of_github_and_alone() {
+    let template = Template::read();
+    let function = template.at("/Resources/PollerFunction/Properties");
+    let schedule = &function["Events"]["PollSchedule"];
+    assert_eq!(schedule["Type"], "ScheduleV2");
+    let properties = &schedule["Properties"];
+    assert_eq!(properties["OmitName"], true, "or two stacks would share one schedule");
+    assert_eq!(properties["ScheduleExpression"], json!({"Ref": "PollSchedule"}));
+    assert_eq!(properties["FlexibleTimeWindow"], json!({"Mode": "OFF"}));
+    assert_eq!(properties["RoleArn"], json!({"Fn::GetAtt": "PollerScheduleRole.Arn"}));
+    assert_eq!(properties["RetryPolicy"]["MaximumRetryAttempts"], 0);
+    let rates = template.at("/Parameters/PollSchedule/AllowedValues");
+    assert_eq!(
+        *rates,
+        json!([1, 2, 5, 15].map(|minutes| match minutes {
+            1 => "rate(1 minute)".to_owned(),
+            more => format!("rate({more} minutes)"),
+        }))
+    );
+    assert_eq!(template.at("/Parameters/PollSchedule/Default"), &rates[0]);
+    // It rests unless one of these says what to ask for.
+    let state = json!({"Fn::If": ["AsksGithub", "ENABLED", "DISABLED"]});
+    assert_eq!(properties["State"], state);
+    let given = |name: &str| json!({"Fn::Not": [{"Fn::Equals": [{"Ref": name}, ""]}]});
+    let asks = json!({"Fn::Or": [
+        given("PollRepositories"),
+        given("RecoverRepositories"),
+        given("RecoverOrganizations"),
+        {"Fn::Equals": [{"Ref": "RecoverApp"}, "true"]},
+    ]});
+    assert_eq!(*template.at("/Conditions/AsksGithub"), asks);
+    for (name, resting) in [
+        ("PollRepositories", ""),
+        ("RecoverRepositories", ""),
+        ("RecoverOrganizations", ""),
+        ("RecoverApp", "false"),
+    ] {
+        assert_eq!(template.at(&format!("/Parameters/{name}/Default")), resting);
+    }
+    assert_eq!(template.at("/Parameters/PollerReservedConcurrency/Default"), 1);
+    let reserved = json!({"Fn::If": [
+        "ReservesPollerConcurrency", {"Ref": "PollerReservedConcurrency"}, {"Ref": "AWS::NoValue"},
+    ]});
+    assert_eq!(function["ReservedConcurrentExecutions"], reserved);
+    // What cannot run is not repeated: what is due stays due.
+    assert_eq!(function["EventInvokeConfig"]["MaximumRetryAttempts"], 0);
+}
+
+#[test]
+fn a_run_of_the_poller_that_could_not_be_started_is_kept_for_14_days() {
+    let template = Template::read();
+    let schedule = template.at("/Resources/PollerFunction/Properties/Events/PollSchedule/Properties");
+    let letters = json!({"Arn": {"Fn::GetAtt": "PollerDeadLetters.Arn"}});
+    assert_eq!(schedule["DeadLetterConfig"], letters);
+    let queue = template.at("/Resources/PollerDeadLetters/Properties");
+    // The scheduler sends to no FIFO queue.
+    assert_eq!(
+        *queue,
+        json!({"MessageRetentionPeriod": 14 * 86_400, "SqsManagedSseEnabled": true})
+    );
+}
+
+#[test]
 fn roles_are_explicit_and_only_their_service_takes_them() {
     let template = Template::read();
     for (name, role) in template.resources("AWS::IAM::Role") {
@@ -506,7 +668,7 @@ fn roles_are_explicit_and_only_their_service_takes_them() {
             "Principal": {"Service": "lambda.amazonaws.com"},
             "Action": "sts:AssumeRole",
         }]);
-        if name == "ReaperScheduleRole" {
+        if name.ends_with("ScheduleRole") {
             // Schedules of this account only: the service acts for every account there is.
             let account = json!({"aws:SourceAccount": {"Ref": "AWS::AccountId"}});
             expected[0]["Principal"]["Service"] = json!("scheduler.amazonaws.com");
@@ -541,9 +703,11 @@ fn the_public_url_is_open_and_the_body_decides() {
 }
 
 #[test]
-fn every_function_logs_where_the_stack_decides_and_for_so_long() {
+fn every_function_has_the_memory_and_the_logs_that_the_stack_decides() {
     let template = Template::read();
     for (name, function) in template.resources(FUNCTION) {
+        let memory = &function["Properties"]["MemorySize"];
+        assert_eq!(*memory, json!({"Ref": "MemorySize"}), "{name}");
         let logging = &function["Properties"]["LoggingConfig"];
         let group = logging["LogGroup"]["Ref"].as_str().unwrap();
         assert_eq!(
