@@ -1,1 +1,68 @@
+use super::seen_only_by;
+use crate::delivery::DeliveryKey;
+use crate::event::{Event, Kind, Net};
+use crate::ledger::{Admitted, EventRow, Nonce, State, Status, Token};
+use crate::testing::{at, event};
 
+fn row(first_seen: Net, seen_by: &[Net], delivery: Option<&str>) -> EventRow {
+    EventRow {
+        event: Event {
+            delivery: delivery.and_then(DeliveryKey::parse),
+            ..event(Kind::Comment)
+        },
+        state: State {
+            status: Status::Processed,
+            reason: None,
+            token: Token::FIRST,
+            nonce: Nonce::from_random(1),
+            lease_until: None,
+            failures: 0,
+            tries: 0,
+            due_at: None,
+            waiting_for: None,
+            destinations: std::collections::BTreeMap::new(),
+            generation: 0,
+            expires_at: None,
+        },
+        admitted_at: at(0),
+        first_seen,
+        seen_by: seen_by.iter().copied().collect(),
+    }
+}
+
+#[test]
+fn what_one_net_alone_has_seen_adds_up_to_what_the_others_missed() {
+    let joined = |seen_by: &[Net]| Admitted::Joined {
+        event: Some(Box::new(row(Net::Feed, seen_by, None))),
+    };
+    let created = Admitted::Created { lease: None };
+    assert_eq!(seen_only_by(&created, Net::Feed), Some((Net::Feed, 1)));
+    let second = joined(&[Net::Feed, Net::Webhook]);
+    assert_eq!(seen_only_by(&second, Net::Webhook), Some((Net::Feed, -1)));
+    let third = joined(&[Net::Feed, Net::Webhook, Net::Recovery]);
+    assert_eq!(seen_only_by(&third, Net::Recovery), None);
+    // Another hook of the same net: it still is the only one.
+    assert_eq!(seen_only_by(&joined(&[Net::Webhook]), Net::Webhook), None);
+    let known = Admitted::Duplicate {
+        conflict: false,
+        event: None,
+    };
+    assert_eq!(seen_only_by(&known, Net::Feed), None);
+}
+
+#[test]
+fn a_delivery_that_was_asked_for_is_recoverys_and_another_hooks_stays_a_webhooks() {
+    let this = DeliveryKey::parse("42/6f1c").unwrap();
+    let seen = |row: &EventRow| {
+        let (first, seen_by) = row.recovered_through(&this);
+        (first, seen_by.into_iter().collect::<Vec<_>>())
+    };
+    let by_this = row(Net::Webhook, &[Net::Webhook], Some("42/6f1c"));
+    assert_eq!(seen(&by_this), (Net::Recovery, vec![Net::Recovery]));
+    let with_feed = row(Net::Webhook, &[Net::Webhook, Net::Feed], Some("42/6f1c"));
+    assert_eq!(seen(&with_feed), (Net::Recovery, vec![Net::Feed, Net::Recovery]));
+    let feed_first = row(Net::Feed, &[Net::Webhook, Net::Feed], None);
+    assert_eq!(seen(&feed_first), (Net::Feed, vec![Net::Feed, Net::Recovery]));
+    let by_other_hook = row(Net::Webhook, &[Net::Webhook], Some("43/6f1c"));
+    assert_eq!(seen(&by_other_hook), (Net::Webhook, vec![Net::Webhook, Net::Recovery]));
+}
