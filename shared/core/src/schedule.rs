@@ -22,8 +22,11 @@ pub use fenced::{LedgerScheduler, NaiveScheduler};
 pub use row::{SourceLease, SourceRefused, SourceState, SourceStep, SourceVerdict, source_transition};
 pub use store::{DueSource, GivenBack, Reading, Resting, SourceClaim, SourceClaimed, SourceStore, Storing};
 
-/// How long a source that cannot be polled as things are configured is left alone.
-pub const MISCONFIGURED_WAIT: SignedDuration = SignedDuration::from_secs(3_600);
+/// How long a source that cannot be polled as things are configured is left alone: at first so short that whoever mends it sees that,
+/// and no longer than this.
+pub const MISCONFIGURED_WAIT_MIN: SignedDuration = SignedDuration::from_secs(300);
+/// See [`MISCONFIGURED_WAIT_MIN`].
+pub const MISCONFIGURED_WAIT_MAX: SignedDuration = SignedDuration::from_secs(3_600);
 /// How long a source that this poller does not know is left alone: it may be another version's.
 pub const UNKNOWN_WAIT: SignedDuration = SignedDuration::from_secs(900);
 /// Longest wait between two tries of a source that gives no answer.
@@ -196,9 +199,10 @@ pub(crate) fn outcome(
         Ended::Polled(Err(error)) => {
             given.failures = failed;
             given.note = Some(error.word().to_owned());
+            let growing = |min, max: SignedDuration| backoff::wait(state.failures, min, max.max(min), seed);
             let wait = match error {
-                PollError::Misconfigured { .. } => MISCONFIGURED_WAIT,
-                PollError::Unanswered { .. } => backoff::wait(state.failures, least, FAILED_WAIT_MAX.max(least), seed),
+                PollError::Misconfigured { .. } => growing(MISCONFIGURED_WAIT_MIN.max(least), MISCONFIGURED_WAIT_MAX),
+                PollError::Unanswered { .. } => growing(least, FAILED_WAIT_MAX),
                 PollError::Unkept { .. } => least,
             };
             given.due_at = given.due_at.max(after(wait));
@@ -208,5 +212,131 @@ pub(crate) fn outcome(
         given,
         rests,
         is_strike,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Nonce, Token};
+    use crate::ports::ErrorClass;
+    use crate::testing::{at, secs};
+
+    const LEAST: SignedDuration = SignedDuration::from_secs(60);
+
+    fn claimed(interval: i64, failures: u32) -> SourceState {
+        SourceState {
+            token: Token::FIRST,
+            nonce: Nonce::from_random(1),
+            lease_until: Some(at(55)),
+            due_at: at(interval),
+            interval: secs(interval),
+            failures,
+            note: None,
+            claimed_at: Some(at(0)),
+        }
+    }
+
+    fn after(state: &SourceState, polled: Result<Poll, PollError>) -> Outcome {
+        outcome(state, &Ended::Polled(&polled), LEAST, at(2), 7)
+    }
+
+    fn unanswered() -> PollError {
+        PollError::Unanswered {
+            source_id: SourceId::new("s"),
+            word: "timed_out",
+        }
+    }
+
+    #[test]
+    fn a_poll_that_found_nothing_says_nothing_that_its_claim_has_not_said() {
+        let state = claimed(60, 0);
+        assert!(after(&state, Ok(Polled::Empty.into())).given.is_known_to(&state));
+        let asked = Poll {
+            interval: Some(secs(60)),
+            ..Polled::Empty.into()
+        };
+        assert!(after(&state, Ok(asked)).given.is_known_to(&state));
+        // The last one failed: that is over now, and has to be written.
+        let failed = claimed(60, 2);
+        assert!(!after(&failed, Ok(Polled::Empty.into())).given.is_known_to(&failed));
+    }
+
+    #[test]
+    fn an_interval_that_is_asked_for_begins_with_the_answer_and_is_bounded() {
+        // COND-06
+        let state = claimed(60, 0);
+        let asked = |seconds| Poll {
+            interval: Some(secs(seconds)),
+            ..Polled::Empty.into()
+        };
+        let longer = after(&state, Ok(asked(300))).given;
+        assert_eq!((longer.interval, longer.due_at), (secs(300), at(302)));
+        assert_eq!(after(&state, Ok(asked(90_000))).given.interval, INTERVAL_MAX);
+        assert_eq!(after(&state, Ok(asked(1))).given.interval, LEAST);
+        let back = after(&claimed(300, 0), Ok(asked(60))).given;
+        assert_eq!((back.interval, back.due_at), (LEAST, at(62)));
+        // COND-05: an answer that asks for nothing changes nothing.
+        assert_eq!(after(&claimed(300, 0), Ok(Polled::Empty.into())).given.due_at, at(300));
+    }
+
+    #[test]
+    fn a_limit_rests_the_target_and_puts_its_source_off_until_then() {
+        let throttled = after(&claimed(60, 0), Ok(Polled::Throttled(secs(600)).into()));
+        assert_eq!((throttled.rests, throttled.is_strike), (Some(secs(600)), true));
+        assert_eq!(throttled.given.due_at, at(602));
+        assert_eq!(throttled.given.note.as_deref(), Some("throttled"));
+        let spent = Poll {
+            rest: Some(secs(121)),
+            ..Polled::Emitted(3).into()
+        };
+        let spent = after(&claimed(60, 0), Ok(spent));
+        assert_eq!(
+            (spent.rests, spent.is_strike, spent.given.due_at),
+            (Some(secs(121)), false, at(60))
+        );
+    }
+
+    #[test]
+    fn a_source_that_fails_is_tried_again_less_and_less_often_and_one_that_cannot_be_polled_slowly() {
+        // FEED-14
+        let wait = |failures, error| {
+            let given = after(&claimed(60, failures), Err(error)).given;
+            assert_eq!(given.failures, failures + 1);
+            given.due_at.duration_since(at(2))
+        };
+        assert_eq!(wait(0, unanswered()), secs(58), "no sooner than the claim said");
+        assert!((secs(240)..=secs(480)).contains(&wait(3, unanswered())));
+        assert!(wait(40, unanswered()) <= FAILED_WAIT_MAX);
+        let misconfigured = || PollError::Misconfigured {
+            source_id: SourceId::new("s"),
+            word: "not_found",
+        };
+        assert!((secs(150)..=secs(300)).contains(&wait(0, misconfigured())));
+        assert!((secs(1_800)..=secs(3_600)).contains(&wait(9, misconfigured())));
+        let unkept = PollError::Unkept {
+            source_id: SourceId::new("s"),
+            source: LedgerError {
+                attempted: "admit event",
+                on: "e".to_owned(),
+                class: ErrorClass::Throttled,
+                source: None,
+            },
+        };
+        assert_eq!(wait(5, unkept), LEAST);
+    }
+
+    #[test]
+    fn what_has_more_is_due_at_once_and_what_is_shed_when_its_claim_said() {
+        let more = Poll {
+            more: true,
+            ..Polled::Emitted(1).into()
+        };
+        assert_eq!(after(&claimed(60, 0), Ok(more)).given.due_at, at(2));
+        let shed = outcome(&claimed(60, 1), &Ended::Shed, LEAST, at(2), 7).given;
+        assert_eq!(
+            (shed.due_at, shed.failures, shed.note.as_deref()),
+            (at(60), 1, Some("shed"))
+        );
     }
 }

@@ -263,7 +263,9 @@ impl<A: Api> Feed<A> {
                 answer.next
             }
             Asked::Fine(answer) => {
-                round.interval_s = answer.poll_interval_s;
+                // A whole answer that asks for nothing lets the feed fall back to its own interval.
+                let own = u32::try_from(self.config.interval.as_secs()).ok();
+                round.interval_s = answer.poll_interval_s.or(own);
                 let items = self.read_page(&answer.body).map_err(|NotAPage| PollError::Unanswered {
                     source_id: self.id.clone(),
                     word: "shape",

@@ -299,6 +299,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
         Ok(Poll {
             cursor: after.and_then(Cursor::new),
+            // Nobody asks for a longer one: what is configured now counts.
+            interval: Some(self.config.interval),
             ..round.poll(polled)
         })
     }
