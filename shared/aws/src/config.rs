@@ -540,9 +540,10 @@ impl Reader {
                 "RETENTION_DAYS must be at least {FEED_RETENTION_DAYS_MIN} where feeds are polled, which show what happened up to 30 days ago"
             ));
         }
-        let wait = api::Limits {
-            wait_max: SignedDuration::from_secs(wait_max?),
-        };
+        // Where it is malformed, that has been said; what follows is read all the same.
+        let wait = wait_max.map_or_else(api::Limits::default, |seconds| api::Limits {
+            wait_max: SignedDuration::from_secs(seconds),
+        });
         let recovery = self.recovery(host.as_deref(), wait);
         let limits = limits?;
         Some(PollerConfig {
@@ -651,9 +652,14 @@ impl Reader {
                 );
                 continue;
             }
-            let one = Repository::new(&entry);
-            match (entry.strip_suffix("/*"), one) {
-                (Some(owner), _) if Repository::new(&format!("{owner}/x")).is_some() => {
+            // A star stands for names alone, and for whole ones.
+            let plain = |name: &str| Repository::new(name).filter(|_| !name.contains('*'));
+            let owner = entry.strip_suffix("/*");
+            match (
+                owner.filter(|owner| plain(&format!("{owner}/x")).is_some()),
+                plain(&entry),
+            ) {
+                (Some(owner), _) => {
                     polled.insert(Polled::AllOf(owner.to_owned()));
                 }
                 (None, Some(repository)) => {

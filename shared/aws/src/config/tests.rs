@@ -414,3 +414,294 @@ fn every_problem_with_queues_is_named_at_once() {
     );
     assert!(for_queues(&[("RETENTION_DAYS", "16")]).is_ok());
 }
+
+/// What the poller reads of the webhook's environment, with these variables.
+fn for_polling(changed: &[(&str, &str)]) -> Result<PollerConfig, Problems> {
+    PollerConfig::read(environment(changed))
+}
+
+/// The one problem that `changed` makes for the poller.
+#[track_caller]
+fn polling_problem(changed: &[(&str, &str)]) -> String {
+    let problems = for_polling(changed).unwrap_err();
+    assert_eq!(problems.sentences().len(), 1, "{changed:?}: {problems}");
+    problems.sentences()[0].clone()
+}
+
+fn one(name: &str) -> Polled {
+    Polled::One(Repository::new(name).unwrap())
+}
+
+#[test]
+fn a_poller_that_is_told_nothing_asks_github_for_nothing() {
+    let config = for_polling(&[]).unwrap();
+    assert_eq!((config.feeds.len(), config.logs.len()), (0, 0));
+    assert_eq!((config.limits, config.concurrency), (Limits::default(), 4));
+    assert_eq!(config.recovery, RecoveryConfig::default());
+    let feed = FeedConfig {
+        host: None,
+        interval: SignedDuration::from_secs(60),
+        read_all_every: SignedDuration::from_mins(60),
+        backlog: SignedDuration::from_hours(24),
+        limits: api::Limits::default(),
+    };
+    assert_eq!(config.feed, feed);
+    assert_eq!(config.secret, SecretSource::SecretsManager("secret".to_owned()));
+    // A claim of a source outlives whoever may be under it, by any clock.
+    let schedule = ScheduleConfig {
+        lease: SignedDuration::from_secs(55),
+        skew: SignedDuration::from_secs(5),
+    };
+    assert_eq!(config.schedule, schedule);
+}
+
+#[test]
+fn the_poller_needs_what_the_webhook_needs() {
+    // LAMB-07
+    for name in ["TABLE_NAME", "SECRET_ID", "INBOX_dispatcher", "INBOX_notice"] {
+        let mut missing = environment(&[]);
+        missing.remove(name);
+        let problems = PollerConfig::read(missing).unwrap_err();
+        assert_eq!(problems.sentences().len(), 1, "{problems}");
+        assert!(
+            problems.sentences()[0].starts_with(&format!("{name} is missing")),
+            "{problems}"
+        );
+        assert!(polling_problem(&[(name, " ")]).starts_with(&format!("{name} is ")));
+    }
+}
+
+#[test]
+fn every_variable_of_the_poller_is_read_and_may_be_blank_where_it_has_a_default() {
+    let defaults = format!("{:?}", for_polling(&[]).unwrap());
+    let any_text = [
+        "TABLE_NAME",
+        "SECRET_ID",
+        "IGNORED_ACTORS",
+        "GITHUB_HOST",
+        "METRICS_NAMESPACE",
+    ];
+    for name in POLLER_VARIABLES {
+        let refused = for_polling(&[(name, "no,such=value/at all")]).is_err();
+        // The host is where the interface is looked for too, and so has to be one.
+        let takes_any = any_text.contains(name) && *name != "GITHUB_HOST";
+        assert_eq!(refused, !takes_any, "{name}");
+        if !["TABLE_NAME", "SECRET_ID"].contains(name) {
+            let blank = format!("{:?}", for_polling(&[(name, " ")]).unwrap());
+            assert_eq!(blank, defaults, "{name}");
+        }
+    }
+}
+
+#[test]
+fn each_number_of_the_poller_is_taken_up_to_its_borders_and_refused_beyond_them() {
+    for (name, least, most, below, beyond) in [
+        ("POLL_SECONDS", "60", "3600", "59", "3601"),
+        ("POLL_ALL_MINUTES", "10", "1440", "9", "1441"),
+        ("POLL_BACKLOG_HOURS", "0", "720", "-1", "721"),
+        ("POLL_CONCURRENCY", "1", "32", "0", "33"),
+        ("RECOVER_SECONDS", "60", "86400", "59", "86401"),
+        ("RECOVER_LOG_DAYS", "1", "7", "0", "8"),
+        ("RECOVER_PAGES_MAX", "1", "200", "0", "201"),
+        ("RECOVER_REQUESTS_MAX", "1", "100", "0", "101"),
+        ("RECOVER_ATTEMPTS_MAX", "1", "20", "0", "21"),
+        ("LIMIT_WAIT_SECONDS_MAX", "60", "86400", "59", "86401"),
+        ("SECRET_CACHE_SECONDS", "1", "3600", "0", "3601"),
+    ] {
+        for good in [least, most] {
+            assert!(for_polling(&[(name, good)]).is_ok(), "{name}={good}");
+        }
+        for bad in [below, beyond, "x", "1.5", "99999999999999999999", "7 days"] {
+            let problem = polling_problem(&[(name, bad)]);
+            assert!(
+                problem.starts_with(&format!("{name} is not a whole number from {least} to {most}")),
+                "{name}={bad}: {problem}"
+            );
+        }
+    }
+}
+
+#[test]
+fn numbers_arrive_where_they_are_used() {
+    let config = for_polling(&[
+        ("POLL_SECONDS", "120"),
+        ("POLL_ALL_MINUTES", "30"),
+        ("POLL_BACKLOG_HOURS", "48"),
+        ("POLL_CONCURRENCY", "7"),
+        ("RECOVER_SECONDS", "61"),
+        ("RECOVER_LOG_DAYS", "7"),
+        ("RECOVER_PAGES_MAX", "8"),
+        ("RECOVER_REQUESTS_MAX", "9"),
+        ("RECOVER_ATTEMPTS_MAX", "10"),
+        ("RECOVER_REMEDY", "fetch"),
+        ("RECOVER_EVENTS", "pull_request, issues,issues"),
+        ("LIMIT_WAIT_SECONDS_MAX", "600"),
+        ("SKEW_SECONDS", "9"),
+    ])
+    .unwrap();
+    let limits = api::Limits {
+        wait_max: SignedDuration::from_secs(600),
+    };
+    let feed = FeedConfig {
+        host: None,
+        interval: SignedDuration::from_secs(120),
+        read_all_every: SignedDuration::from_mins(30),
+        backlog: SignedDuration::from_hours(48),
+        limits,
+    };
+    assert_eq!((config.feed, config.concurrency), (feed, 7));
+    let recovery = RecoveryConfig {
+        interval: SignedDuration::from_secs(61),
+        retention: SignedDuration::from_hours(7 * 24),
+        events: BTreeSet::from(["issues".to_owned(), "pull_request".to_owned()]),
+        remedy: Remedy::Fetch,
+        pages_max: 8,
+        requests_max: 9,
+        attempts_max: 10,
+        limits,
+        ..RecoveryConfig::default()
+    };
+    assert_eq!(config.recovery, recovery);
+    assert_eq!(config.schedule.lease, SignedDuration::from_secs(59));
+}
+
+#[test]
+fn feeds_are_named_one_by_one_by_their_owner_or_by_the_routes() {
+    let feeds = |text: &str| {
+        let routes = "acme/app=reviewer,acme/app#12=reviewer,Acme/Site=reviewer";
+        let read = for_polling(&[("POLL_REPOSITORIES", text), ("ROUTES", routes)]);
+        read.unwrap().feeds
+    };
+    assert_eq!(feeds("acme/lib"), BTreeSet::from([one("acme/lib")]));
+    let several = BTreeSet::from([one("acme/lib"), Polled::AllOf("globex".to_owned())]);
+    assert_eq!(feeds(" acme/lib , ,globex/*,acme/lib"), several);
+    // Each repository once, however many routes it has.
+    assert_eq!(feeds("routes"), BTreeSet::from([one("acme/app"), one("acme/site")]));
+    let both = BTreeSet::from([one("acme/app"), one("acme/lib"), one("acme/site")]);
+    assert_eq!(feeds("acme/lib,routes"), both);
+    // Nothing is routed, and so nothing is polled.
+    let none = for_polling(&[("POLL_REPOSITORIES", "routes")]).unwrap().feeds;
+    assert_eq!(none, BTreeSet::new());
+    for bad in [
+        "acme",
+        "acme/",
+        "/app",
+        "*",
+        "*/*",
+        "acme/a*",
+        "/*",
+        "acme/app/x",
+        "a b/c",
+        "Routes",
+        "acme/app#1",
+    ] {
+        let problem = polling_problem(&[("POLL_REPOSITORIES", bad)]);
+        assert_eq!(
+            problem,
+            format!("POLL_REPOSITORIES: `{bad}` is none of owner/name, owner/* and routes")
+        );
+    }
+}
+
+#[test]
+fn logs_are_those_of_repositories_of_organisations_and_of_the_app() {
+    let logs = |changed: &[(&str, &str)]| for_polling(changed).unwrap().logs;
+    let all = logs(&[
+        ("RECOVER_REPOSITORIES", "acme/app, acme/lib"),
+        ("RECOVER_ORGANIZATIONS", "acme,globex"),
+        ("RECOVER_APP", "true"),
+    ]);
+    let repository = |name: &str| HookLog::Repository(Repository::new(name).unwrap());
+    let organization = |name: &str| HookLog::Organization(name.to_owned());
+    let expected = [
+        repository("acme/app"),
+        repository("acme/lib"),
+        organization("acme"),
+        organization("globex"),
+        HookLog::App,
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(logs(&[("RECOVER_APP", "false")]), []);
+    for (name, bad, says) in [
+        ("RECOVER_REPOSITORIES", "acme", "`acme` is not owner/name"),
+        ("RECOVER_ORGANIZATIONS", "acme/app", "`acme/app` is no name"),
+        ("RECOVER_APP", "yes", "is neither true nor false"),
+        ("RECOVER_REMEDY", "Fetch", "is neither redeliver nor fetch"),
+        ("RECOVER_EVENTS", "Push", "`Push` is no name"),
+    ] {
+        let problem = polling_problem(&[(name, bad)]);
+        assert!(problem.starts_with(name) && problem.contains(says), "{problem}");
+    }
+}
+
+#[test]
+fn a_feed_needs_a_retention_that_is_longer_than_it_is() {
+    // DESIGN §4: what a feed still shows must not have been forgotten.
+    let polled = ("POLL_REPOSITORIES", "acme/app");
+    let problem = polling_problem(&[polled, ("RETENTION_DAYS", "31")]);
+    assert!(problem.starts_with("RETENTION_DAYS must be at least 32"), "{problem}");
+    assert!(for_polling(&[polled, ("RETENTION_DAYS", "32")]).is_ok());
+    // A log alone shows no more than a few days.
+    let logs = [("RECOVER_REPOSITORIES", "acme/app"), ("RETENTION_DAYS", "31")];
+    assert!(for_polling(&logs).is_ok());
+}
+
+#[test]
+fn the_rest_interface_is_where_the_host_has_it_unless_it_is_said_to_be_elsewhere() {
+    let config = |changed: &[(&str, &str)]| for_polling(changed).unwrap();
+    assert_eq!(config(&[]).api, ApiBase::default());
+    assert_eq!(config(&[("GITHUB_HOST", "github.com")]).api, ApiBase::default());
+    let enterprise = config(&[("GITHUB_HOST", "GHE.Acme.example")]);
+    assert_eq!(
+        enterprise.api,
+        ApiBase::parse("https://ghe.acme.example/api/v3").unwrap()
+    );
+    // Its name is a part of every event id, whichever net reports the event.
+    let host = Some("ghe.acme.example");
+    assert_eq!(
+        (enterprise.feed.host.as_deref(), enterprise.recovery.host.as_deref()),
+        (host, host)
+    );
+    let double = config(&[("GITHUB_API_URL", "http://127.0.0.1:4000")]);
+    assert_eq!(double.api.host(), "127.0.0.1:4000");
+    assert_eq!(double.feed.host, None);
+    for bad in ["http://api.github.com", "api.github.com", "https://x@api.github.com"] {
+        let problem = polling_problem(&[("GITHUB_API_URL", bad)]);
+        assert!(problem.starts_with("GITHUB_API_URL: the API's address"), "{problem}");
+    }
+}
+
+#[test]
+fn every_problem_of_the_poller_is_named_at_once() {
+    // LAMB-07
+    let changed = [
+        ("TABLE_NAME", ""),
+        ("ROUTES", "acme/app=nobody"),
+        ("GITHUB_API_URL", "ftp://github"),
+        ("POLL_REPOSITORIES", "acme/app,acme"),
+        ("POLL_SECONDS", "1"),
+        ("POLL_ALL_MINUTES", "1"),
+        ("POLL_BACKLOG_HOURS", "many"),
+        ("POLL_CONCURRENCY", "0"),
+        ("RECOVER_REPOSITORIES", "acme"),
+        ("RECOVER_ORGANIZATIONS", "a/b"),
+        ("RECOVER_APP", "perhaps"),
+        ("RECOVER_EVENTS", "Push"),
+        ("RECOVER_REMEDY", "pray"),
+        ("RECOVER_SECONDS", "1"),
+        ("RECOVER_LOG_DAYS", "30"),
+        ("RECOVER_PAGES_MAX", "0"),
+        ("RECOVER_REQUESTS_MAX", "0"),
+        ("RECOVER_ATTEMPTS_MAX", "0"),
+        ("LIMIT_WAIT_SECONDS_MAX", "0"),
+        ("SECRET_CACHE_SECONDS", "0"),
+        ("RETENTION_DAYS", "31"),
+        ("SHED_CACHE_SECONDS", "0"),
+    ];
+    let problems = for_polling(&changed).unwrap_err();
+    for (name, _) in changed {
+        let about = problems.sentences().iter().filter(|problem| problem.starts_with(name));
+        assert_eq!(about.count(), 1, "{name}: {problems}");
+    }
+    assert_eq!(problems.sentences().len(), changed.len(), "{problems}");
+}
