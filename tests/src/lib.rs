@@ -12,6 +12,7 @@ pub mod github;
 mod kill;
 pub mod model;
 pub mod mutations;
+pub mod polling;
 pub mod queue_soak;
 pub mod reaper;
 pub mod samples;

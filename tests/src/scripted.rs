@@ -1,6 +1,6 @@
 //! A ledger around another that counts its calls and does what a test's script says: fails, never answers, waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use forebay_core::ledger::{
 };
 use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
+use forebay_core::source::SourceId;
+use forebay_core::source::github::{Becomes, Missing, MissingStore};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -41,6 +43,11 @@ pub enum Call {
     CloseSession,
     Sessions,
     Waiting,
+    Kept,
+    NoteMissing,
+    DueMissing,
+    SettleMissing,
+    Attribute,
 }
 
 /// What becomes of a call.
@@ -300,5 +307,35 @@ impl<L: Ledger> Ledger for Scripted<L> {
 
     async fn waiting(&self, key: &OwnerKey, limit: usize) -> Result<Vec<EventId>, LedgerError> {
         self.act(Call::Waiting, self.inner.waiting(key, limit)).await
+    }
+}
+
+impl<L: Ledger + MissingStore> MissingStore for Scripted<L> {
+    async fn kept(&self, keys: &[DeliveryKey]) -> Result<BTreeSet<DeliveryKey>, LedgerError> {
+        self.act(Call::Kept, self.inner.kept(keys)).await
+    }
+
+    async fn note_missing(&self, log: &SourceId, missing: &[Missing]) -> Result<u64, LedgerError> {
+        self.act(Call::NoteMissing, self.inner.note_missing(log, missing)).await
+    }
+
+    async fn due_missing(&self, log: &SourceId, until: Timestamp, limit: usize) -> Result<Vec<Missing>, LedgerError> {
+        self.act(Call::DueMissing, self.inner.due_missing(log, until, limit))
+            .await
+    }
+
+    async fn settle_missing(
+        &self,
+        log: &SourceId,
+        missing: &Missing,
+        becomes: Becomes,
+        now: Timestamp,
+    ) -> Result<(), LedgerError> {
+        let inner = self.inner.settle_missing(log, missing, becomes, now);
+        self.act(Call::SettleMissing, inner).await
+    }
+
+    async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {
+        self.act(Call::Attribute, self.inner.attribute(key)).await
     }
 }
