@@ -183,6 +183,13 @@ fn what_happens_again_has_another_id_and_a_run_keeps_its_own() {
     let list = get(&mut fake, "token", "/repos/acme/app/actions/runs", 50).json();
     assert_eq!(all(&list["workflow_runs"], "run_attempt"), [json!(2)]);
     assert_eq!(list["workflow_runs"][0]["created_at"], json!(at(30).to_string()));
+    for attempt in [1, 2] {
+        let one = format!("/repos/acme/app/actions/runs/{}/attempts/{attempt}", run.id);
+        let one = get(&mut fake, "token", &one, 50).json();
+        assert_eq!((&one["id"], &one["run_attempt"]), (&json!(run.id), &json!(attempt)));
+    }
+    let none = format!("/repos/acme/app/actions/runs/{}/attempts/3", run.id);
+    assert_eq!(get(&mut fake, "token", &none, 50).status, 404);
 }
 
 #[test]

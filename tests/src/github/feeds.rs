@@ -118,6 +118,20 @@ pub(super) fn runs(bodies: &Bodies<'_>, repository: &Repository, query: &Query, 
     linked(Reply::ok(&json!({"total_count": total, "workflow_runs": runs})), link)
 }
 
+/// One attempt of a run, be it the last or not.
+pub(super) fn attempt(bodies: &Bodies<'_>, repository: &Repository, run: &str, number: &str, now: Timestamp) -> Reply {
+    let run = repository.runs.iter().find(|known| known.id.to_string() == run);
+    let attempt = run.and_then(|run| {
+        let mut attempts = run.attempts.iter();
+        let attempt = attempts.find(|known| known.number.to_string() == number)?;
+        let is_shown = attempt.visible_at.is_some_and(|visible_at| visible_at <= now);
+        is_shown.then_some((run, attempt))
+    });
+    attempt.map_or_else(Reply::not_found, |(run, attempt)| {
+        Reply::ok(&bodies.run(repository, run, attempt))
+    })
+}
+
 /// The instant that `>=DATE` begins with.
 fn since(range: &str) -> Option<Timestamp> {
     let text = range.strip_prefix(">=")?;

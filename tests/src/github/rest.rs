@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::bodies::{Bodies, time};
 use super::callers::Caller;
-use super::feeds::{events, history, linked, runs};
+use super::feeds::{attempt, events, history, linked, runs};
 use super::page::{Query, Reply, Request, page};
 use super::repository::Repository;
 use super::{APP, Asked, FakeGithub, Outage, account_id};
@@ -146,6 +146,9 @@ impl FakeGithub {
                 reply
             }
             ("GET", ["actions", "runs"]) => runs(&self.bodies(), repository, query, url, *now),
+            ("GET", ["actions", "runs", run, "attempts", number]) => {
+                attempt(&self.bodies(), repository, run, number, *now)
+            }
             ("GET", ["issues", number, "events"]) => match number.parse() {
                 Ok(number) => history(&self.bodies(), repository, number, query, url),
                 Err(_) => Reply::not_found(),
