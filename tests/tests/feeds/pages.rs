@@ -1,9 +1,11 @@
 //! What a feed shows is taken: all of it, once, whatever page it is on and whoever told of it before.
 
+use forebay_core::api::Answer;
+use forebay_core::event::Net;
 use forebay_core::ports::ErrorClass;
 use forebay_core::source::github::FeedKind;
-use forebay_tests::github::{HookTarget, Hooked, Occasion, What, lock};
-use forebay_tests::polling::{Bench, token};
+use forebay_tests::github::{HookTarget, Hooked, Occasion, Outcome, What, lock};
+use forebay_tests::polling::{BASE, Bench, token};
 use forebay_tests::samples::secs;
 use forebay_tests::scripted::{Call, Script};
 
@@ -27,7 +29,9 @@ fn comment() -> Occasion {
 fn comments(bench: &Bench, count: usize, hooked: &Hooked) -> Vec<String> {
     let seconds = (0..i64::try_from(count).unwrap()).rev();
     let happened = seconds.map(|seconds| bench.happen_ago(&comment().hooked(hooked.clone()), seconds));
-    happened.map(|happened| happened.event_id().unwrap().to_owned()).collect()
+    happened
+        .map(|happened| happened.event_id().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -53,7 +57,10 @@ async fn a_crash_after_the_first_of_three_leads_to_the_missing_two_in_the_next_r
     bench.pass(60);
     let expected = comments(&bench, 3, &Hooked::Silent);
     let throttled = Script::Fail(ErrorClass::Throttled);
-    bench.stand.ledger.once(Call::AdmitEvent, Script::Pass(bench.stand.time.clone(), secs(0)));
+    bench
+        .stand
+        .ledger
+        .once(Call::AdmitEvent, Script::Pass(bench.stand.time.clone(), secs(0)));
     bench.stand.ledger.once(Call::AdmitEvent, throttled);
     let crashed = bench.round().await;
     assert_eq!((crashed.written.accepted, crashed.tally.failures), (1, 1));
@@ -98,4 +105,252 @@ async fn an_item_that_comes_six_hours_late_is_taken() {
     assert_eq!(bench.sent()[1], late.event_id().unwrap());
     let (one, all) = (bench.events().await.len(), lock(&bench.fake).happenings().len());
     assert_eq!((one, all), (2, 3));
+}
+
+/// Closes pull request 1 at once, as hooks tell it.
+fn closed(hooked: Hooked) -> Occasion {
+    let closed = Occasion::of(APP, What::Closed { number: 1 }).hooked(hooked);
+    // An item is written a little after what it tells of.
+    closed.written_after(secs(2))
+}
+
+fn reopened() -> Occasion {
+    Occasion::of(APP, What::Reopened { number: 1 }).hooked(Hooked::Silent)
+}
+
+#[tokio::test]
+async fn a_happening_that_webhook_and_feed_tell_of_is_one_event_and_one_message() {
+    // FEED-05
+    let bench = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    let told = bench.happen(&comment().hooked(Hooked::Delivered));
+    let later = bench.happen(&comment().hooked(Hooked::Delivered));
+    let id = told.event_id().unwrap();
+    // One is heard of by webhook first, the other by the feed.
+    let posts = lock(&bench.fake).take_pending(bench.now());
+    bench.round().await;
+    assert_eq!(bench.sent(), [id, later.event_id().unwrap()]);
+    for post in posts {
+        lock(&bench.fake).record(post.delivery, Outcome::timed_out(), secs(10), bench.now());
+    }
+    bench.happen(&comment().hooked(Hooked::Delivered));
+    assert_eq!(bench.deliver().await, [202]);
+    bench.pass(60);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.written.duplicates), (0, 1));
+    assert_eq!((bench.sent().len(), bench.events().await.len()), (3, 3));
+    // The other way round: the feed was first, and the webhook comes late.
+    bench.pass(60);
+    let first = bench.happen(&comment().hooked(Hooked::Delivered));
+    bench.round().await;
+    assert_eq!(bench.deliver().await, [202]);
+    assert_eq!((bench.sent().len(), bench.events().await.len()), (4, 4));
+    let row = bench.event(first.event_id().unwrap()).await.unwrap();
+    assert_eq!(row.first_seen, Net::Feed);
+    assert_eq!(row.seen_by, [Net::Feed, Net::Webhook].into());
+}
+
+#[tokio::test]
+async fn a_pull_request_that_is_closed_again_has_an_id_for_each_time_and_they_are_the_webhooks() {
+    let bench = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    let first = bench.happen_ago(&closed(Hooked::Silent), 900);
+    bench.happen_ago(&reopened(), 600);
+    let second = bench.happen_ago(&closed(Hooked::Delivered), 300);
+    bench.happen_ago(&reopened(), 200);
+    bench.deliver().await;
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.written.duplicates), (1, 1));
+    assert_ne!(first.event_id(), second.event_id());
+    for closing in [first, second] {
+        let row = bench.event(closing.event_id().unwrap()).await.unwrap();
+        // ORD-03: when it happened, and not when it was heard of.
+        assert_eq!(row.event.occurred_at, Some(closing.at));
+    }
+    assert_eq!(bench.events().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_closing_at_the_end_of_a_long_history_takes_no_time_from_its_beginning() {
+    let bench = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    for day in (1..=300).rev() {
+        let hidden = |occasion: Occasion| occasion.hooked(Hooked::Silent).shown_after(None);
+        bench.happen_ago(&hidden(closed(Hooked::Silent)), day * 86_400);
+        bench.happen_ago(&hidden(reopened()), day * 86_400 - 60);
+    }
+    let last = bench.happen(&closed(Hooked::Delivered).written_after(secs(0)));
+    bench.round().await;
+    bench.deliver().await;
+    assert_eq!(bench.events().await, [last.event_id().unwrap()]);
+}
+
+#[tokio::test]
+async fn three_pages_are_all_there_is_and_a_refusal_behind_them_is_an_end() {
+    // FEED-08
+    let bench = bench();
+    comments(&bench, 310, &Hooked::Silent);
+    let beyond = format!("{BASE}/repositories/1/events?per_page=100&page=4");
+    bench.wire.bend("page=3", usize::MAX, move |answer| {
+        let next = Some(beyond.replace("/repositories/1", "/repos/acme/app"));
+        Ok(Answer { next, ..answer })
+    });
+    let round = bench.round().await;
+    let statuses: Vec<_> = round.requests.iter().map(|asked| asked.status).collect();
+    assert_eq!(statuses, [Some(200), Some(200), Some(200), Some(422)]);
+    assert_eq!((round.written.accepted, round.tally.failures), (300, 0));
+    assert_eq!(
+        round.tally.counts.gaps, 0,
+        "at first contact nothing can have been missed"
+    );
+    // It ended well: its validator is remembered.
+    bench.pass(60);
+    assert_eq!(bench.round().await.tally.counts.not_modified, 1);
+    // After an outage of more than the feed holds something is gone, and that is counted.
+    bench.pass(86_400);
+    comments(&bench, 301, &Hooked::Silent);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.tally.counts.gaps), (300, 1));
+}
+
+#[tokio::test]
+async fn a_page_that_is_shorter_than_asked_for_is_not_the_last_one() {
+    // FEED-10, S3-17
+    let bench = bench();
+    comments(&bench, 150, &Hooked::Silent);
+    bench.wire.bend("/events", 1, |answer| {
+        let mut items: Vec<serde_json::Value> = serde_json::from_slice(&answer.body).unwrap();
+        items.truncate(30);
+        let body = serde_json::to_vec(&items).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+    let round = bench.round().await;
+    assert_eq!((round.requests.len(), round.written.accepted), (2, 80));
+    let per_page: Vec<_> = round
+        .requests
+        .iter()
+        .map(|asked| asked.target.contains("per_page=100"))
+        .collect();
+    assert_eq!(per_page, [true, true]);
+}
+
+#[tokio::test]
+async fn a_renamed_repository_is_followed_and_what_is_not_followed_is_reported_and_not_read() {
+    // FEED-13
+    let bench = bench();
+    let before = comments(&bench, 1, &Hooked::Silent);
+    bench.round().await;
+    lock(&bench.fake).rename(APP, "acme/shop");
+    bench.pass(60);
+    let after = bench.happen(&Occasion::of("acme/shop", What::comment(1, "Look")));
+    let round = bench.round().await;
+    let statuses: Vec<_> = round.requests.iter().map(|asked| asked.status).collect();
+    assert_eq!(statuses, [Some(301), Some(200)]);
+    let [kept, found] = [&before[0], after.event_id().unwrap()];
+    assert!(bench.events().await.iter().all(|id| id == kept || id == found));
+    assert_eq!(round.written.accepted, 1);
+    // Where the way leads off the API's host, it is not gone.
+    bench.pass(60);
+    bench.wire.bend("/events", 1, |answer| {
+        let body = br#"{"message":"Moved Permanently","url":"https://elsewhere.example/"}"#.to_vec();
+        Ok(Answer {
+            status: 301,
+            body,
+            ..answer
+        })
+    });
+    let moved = bench.round().await;
+    assert_eq!((moved.tally.misconfigured, moved.written.accepted), (1, 0));
+    let (_, error) = &moved.tally.errors[0];
+    assert_eq!(error.word(), "moved");
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_there_is_tried_again_after_an_hour_and_holds_no_other_up() {
+    // FEED-14
+    let mut bench = bench();
+    lock(&bench.fake).add_repository("acme/closed");
+    lock(&bench.fake).make_private("acme/closed", &[]);
+    let closed = bench.add_feed(FeedKind::Events, "acme/closed", token());
+    let told = comments(&bench, 1, &Hooked::Silent);
+    let round = bench.round().await;
+    assert_eq!((round.tally.polls, round.tally.misconfigured), (2, 1));
+    assert_eq!(bench.sent(), told);
+    assert_eq!(bench.row(&closed).note.as_deref(), Some("not_found"));
+    assert_eq!(bench.cursor(&closed), None, "it is no empty feed");
+    for _ in 1..60 {
+        bench.pass(60);
+        assert_eq!(bench.round().await.asked("acme/closed"), 0);
+    }
+    bench.pass(60);
+    assert_eq!(bench.round().await.asked("acme/closed"), 1);
+    // Nothing of what happened meanwhile is lost once it may be read.
+    lock(&bench.fake).make_private("acme/closed", &["token"]);
+    let opened = Occasion::of("acme/closed", What::pull_request("fix")).hooked(Hooked::Silent);
+    let opened = bench.happen(&opened);
+    bench.pass(3_600);
+    bench.round().await;
+    assert!(bench.event(opened.event_id().unwrap()).await.is_some());
+}
+
+#[tokio::test]
+async fn an_item_that_cannot_be_read_fails_alone() {
+    // Invariant 10
+    let bench = bench();
+    comments(&bench, 2, &Hooked::Silent);
+    bench.wire.bend("/events", 1, |answer| {
+        let mut items: Vec<serde_json::Value> = serde_json::from_slice(&answer.body).unwrap();
+        items.insert(1, serde_json::json!({"id": 7, "type": null}));
+        items.insert(0, serde_json::json!("?"));
+        let body = serde_json::to_vec(&items).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.tally.counts.malformed), (2, 2));
+}
+
+#[tokio::test]
+async fn a_page_that_is_no_list_is_a_failure_and_nothing_of_it_is_remembered() {
+    // S3-18
+    let bench = bench();
+    let told = comments(&bench, 1, &Hooked::Silent);
+    bench.wire.bend("/events", 1, |answer| {
+        let body = b"<html>".to_vec();
+        Ok(Answer { body, ..answer })
+    });
+    let round = bench.round().await;
+    assert_eq!((round.tally.failures, round.written.accepted), (1, 0));
+    bench.pass(600);
+    let next = bench.round().await;
+    assert_eq!((next.requests[0].status, bench.sent()), (Some(200), told));
+}
+
+#[tokio::test]
+async fn comments_of_ignored_actors_are_recorded_and_not_sent_and_the_backlog_is_skipped_and_counted() {
+    // S3-21
+    let bench = bench();
+    bench.happen_ago(&comment(), 25 * 3_600);
+    bench.happen(&comment().by("Agent-Bot[bot]"));
+    let sent = bench.happen(&comment());
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.tally.counts.skipped), (2, 1));
+    assert_eq!((round.written.unrouted, round.written.delivered), (1, 1));
+    assert_eq!(
+        (bench.events().await.len(), bench.sent()),
+        (2, vec![sent.event_id().unwrap().to_owned()])
+    );
+    bench.pass(60);
+    assert_eq!(bench.round().await.tally.counts.skipped, 0, "it is skipped once");
+}
+
+#[tokio::test]
+async fn what_was_skipped_at_first_contact_stays_skipped_when_everything_is_read_again() {
+    // S3-21
+    let bench = bench();
+    bench.happen_ago(&comment(), 25 * 3_600);
+    for _ in 0..48 {
+        bench.round().await;
+        bench.pass(3_600);
+    }
+    assert_eq!(bench.events().await, [""; 0]);
 }

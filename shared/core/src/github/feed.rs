@@ -347,7 +347,7 @@ fn or_insert(object: &mut Map<String, Value>, name: &str, value: Value) {
 }
 
 /// When an issue was closed, by a page of its history (`/repos/{owner}/{name}/issues/{number}/events`): the closing nearest to
-/// `near`.
+/// `near`, if one is near it. A long history is not read to its end, and another closing is no answer.
 ///
 /// # Errors
 /// [`NotAPage`] where the page is none.
@@ -362,7 +362,8 @@ pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Option<Timestamp>, No
     let entries: Vec<Entry> = serde_json::from_slice(body).or(Err(NotAPage))?;
     let closings = entries.iter().filter(|entry| entry.event.as_deref() == Some("closed"));
     let times = closings.filter_map(|entry| instant(entry.created_at.as_deref()?));
-    Ok(times.min_by_key(|at| at.duration_since(near).abs()))
+    let apart = |at: &Timestamp| at.duration_since(near).abs();
+    Ok(times.min_by_key(apart).filter(|at| apart(at) <= CLOSED_APART_MAX))
 }
 
 #[cfg(test)]
@@ -466,6 +467,8 @@ mod tests {
                 "closed_at": "2026-01-02T03:04:04Z"}},
             "created_at": "2026-01-02T03:04:05Z"
         });
+        let another = br#"[{"event": "closed", "created_at": "2026-01-01T00:00:00Z"}]"#;
+        assert_eq!(closed_near(another, closed.near), Ok(None));
         assert_eq!(event(&item).id.as_str(), "github/issue/70/closed/1767323044");
         item["payload"]["issue"]["closed_at"] = json!("2026-01-05T00:00:00Z");
         assert!(
