@@ -165,7 +165,7 @@ impl Bench {
         Self {
             shedder: Shedder::new(MemoryTargets::new(), time, stand.config.shedder),
             schedule: ScheduleConfig {
-                lease: SignedDuration::from_secs(55),
+                lease: SignedDuration::from_secs(50),
                 skew: SignedDuration::from_secs(5),
             },
             stand,
@@ -321,7 +321,10 @@ impl Bench {
     /// Where it has none.
     #[must_use]
     pub fn row(&self, source: &SourceId) -> SourceState {
-        self.rows.inner.state(source).expect("a source that has been registered")
+        self.rows
+            .inner
+            .state(source)
+            .expect("a source that has been registered")
     }
 
     /// How far a source has been read, in its own words.

@@ -7,3 +7,4 @@
 )]
 
 mod pages;
+mod runs;

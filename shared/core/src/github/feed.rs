@@ -32,6 +32,14 @@ pub struct Item {
     pub meaning: ItemMeaning,
 }
 
+impl Item {
+    /// Whether it happened before this second.
+    #[must_use]
+    pub fn is_before(&self, second: i64) -> bool {
+        self.happened_at.is_some_and(|at| at.as_second() < second)
+    }
+}
+
 /// What an item means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemMeaning {
@@ -261,6 +269,8 @@ pub fn run_item(host: Option<&str>, item: &RawValue) -> Item {
         return malformed(mark);
     };
     let is_over = whole.get("status").and_then(Value::as_str) == Some("completed");
+    // That it has been seen says nothing of how it will end.
+    let mark = if is_over { mark } else { format!("{mark}:open") };
     let payload = json!({
         "action": if is_over { "completed" } else { "in_progress" },
         "repository": run.repository,
@@ -572,6 +582,7 @@ mod tests {
         ] {
             let item = read(&run(1, conclusion, status));
             assert!(matches!(item.meaning, ItemMeaning::Skipped(_)), "{conclusion} {status}");
+            assert_eq!(item.mark == "1:1", status == "completed", "{}", item.mark);
         }
         assert_eq!(read(&json!({"id": 1})).meaning, ItemMeaning::Malformed);
         assert_eq!(

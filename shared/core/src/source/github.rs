@@ -25,6 +25,8 @@ struct Round<'a, A> {
     slowest: Option<SignedDuration>,
     interval_s: Option<u32>,
     rest: Option<SignedDuration>,
+    /// There is no request left, or a limit was met.
+    is_spent: bool,
 }
 
 /// What came of one request.
@@ -56,6 +58,7 @@ impl<'a, A: Api> Round<'a, A> {
             slowest: None,
             interval_s: None,
             rest: None,
+            is_spent: false,
         }
     }
 
@@ -65,8 +68,7 @@ impl<'a, A: Api> Round<'a, A> {
 
     /// Whether the turn lasts for one more request, and GitHub has one more for us.
     fn may_ask(&self) -> bool {
-        let spent = self.rest.is_some() && self.credential.right != Right::Anonymous;
-        !spent && self.turn.end.duration_since(self.now()) >= REQUEST_TIME_MAX
+        !self.is_spent && self.turn.end.duration_since(self.now()) >= REQUEST_TIME_MAX
     }
 
     async fn get(&mut self, url: &str) -> Asked {
@@ -93,7 +95,10 @@ impl<'a, A: Api> Round<'a, A> {
             rest = rest.max(ANONYMOUS_SPACING.checked_mul(asked));
         }
         self.rest = self.rest.max(rest);
-        match self.limits.judge(&answer, now, self.turn.strikes) {
+        self.interval_s = self.interval_s.max(answer.poll_interval_s);
+        let standing = self.limits.judge(&answer, now, self.turn.strikes);
+        self.is_spent |= answer.remaining == Some(0) || matches!(standing, Standing::Limited(_));
+        match standing {
             Standing::Fine => Asked::Fine(answer),
             Standing::NotModified => Asked::NotModified(answer),
             Standing::Limited(span) => Asked::Throttled(span),

@@ -28,6 +28,8 @@ const PAGE_ITEMS: usize = 100;
 const PAGES_MAX: usize = 10;
 /// Items of the longest list of events (<https://docs.github.com/en/rest/activity/events>).
 const EVENTS_MAX: usize = 300;
+/// Items of the longest list of runs (<https://docs.github.com/en/rest/actions/workflow-runs>).
+const RUNS_MAX: usize = PAGE_ITEMS * PAGES_MAX;
 /// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
 const EVENT_MARKS_MAX: usize = 400;
 const RUN_MARKS_MAX: usize = 1_200;
@@ -234,7 +236,7 @@ impl<A: Api> Feed<A> {
         let mut listing = Listing {
             items: Vec::new(),
             validator: None,
-            finished: false,
+            finished: true,
             is_cut: false,
             throttled: None,
         };
@@ -249,7 +251,6 @@ impl<A: Api> Feed<A> {
         }
         let mut next = match asked {
             Asked::NotModified(answer) => {
-                round.interval_s = answer.poll_interval_s;
                 let was_alone = validator.is_some_and(|known| !known.next);
                 if answer.next.is_none() || !was_alone {
                     round.counts.not_modified = round.counts.not_modified.saturating_add(1);
@@ -265,7 +266,7 @@ impl<A: Api> Feed<A> {
             Asked::Fine(answer) => {
                 // A whole answer that asks for nothing lets the feed fall back to its own interval.
                 let own = u32::try_from(self.config.interval.as_secs()).ok();
-                round.interval_s = answer.poll_interval_s.or(own);
+                round.interval_s = round.interval_s.or(own);
                 let items = self.read_page(&answer.body).map_err(|NotAPage| PollError::Unanswered {
                     source_id: self.id.clone(),
                     word: "shape",
@@ -282,34 +283,37 @@ impl<A: Api> Feed<A> {
             _ => None,
         };
         for _ in 1..PAGES_MAX {
-            let Some(url) = next.take() else {
-                listing.finished = true;
-                break;
-            };
+            let Some(url) = next.take() else { break };
             let page = match round.get(&url).await {
                 Asked::Fine(answer) => self.read_page(&answer.body).map(|items| (items, answer.next)),
                 // Past the end is an end.
                 Asked::Ended => {
                     listing.is_cut = true;
-                    listing.finished = true;
                     break;
                 }
                 Asked::Throttled(span) => {
                     listing.throttled = Some(span);
+                    listing.finished = false;
                     break;
                 }
-                Asked::NotModified(_) | Asked::OutOfTime | Asked::Misconfigured(_) | Asked::Unanswered(_) => break,
+                Asked::NotModified(_) | Asked::OutOfTime | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
+                    listing.finished = false;
+                    break;
+                }
             };
-            let Ok((items, behind)) = page else { break };
+            let Ok((items, behind)) = page else {
+                listing.finished = false;
+                break;
+            };
             let covered = is_covered(&items, seen) && !reads_all;
             listing.items.extend(items);
             next = behind.filter(|_| !covered);
         }
-        if next.is_some() {
-            listing.is_cut = true;
-            listing.finished = true;
-        }
-        listing.is_cut |= self.kind == FeedKind::Events && listing.items.len() >= EVENTS_MAX;
+        let shown_max = match self.kind {
+            FeedKind::Events => EVENTS_MAX,
+            FeedKind::Runs => RUNS_MAX,
+        };
+        listing.is_cut |= next.is_some() || listing.items.len() >= shown_max;
         Ok(Ok(listing))
     }
 
@@ -334,12 +338,12 @@ impl<A: Api> Feed<A> {
                 offered.all = false;
                 break;
             }
-            let is_old = listed.item.happened_at.is_some_and(|at| at.as_second() < memory.since);
-            if is_old {
+            if listed.item.is_before(memory.since) {
                 round.counts.skipped = round.counts.skipped.saturating_add(1);
             } else {
                 if self.kind == FeedKind::Runs {
-                    self.offer_earlier(round, &listed.raw, seen, &mut offered).await?;
+                    self.offer_earlier(round, &listed.raw, memory, seen, &mut offered)
+                        .await?;
                 }
                 if !offered.stopped() {
                     self.offer_one(round, listed, &mut offered).await?;
@@ -361,6 +365,7 @@ impl<A: Api> Feed<A> {
         &self,
         round: &mut Round<'_, A>,
         raw: &RawValue,
+        memory: &Remembered,
         seen: &BTreeSet<String>,
         offered: &mut Offered,
     ) -> Result<(), PollError> {
@@ -390,7 +395,11 @@ impl<A: Api> Feed<A> {
             let raw = serde_json::from_slice::<Box<RawValue>>(&body);
             if let Ok(raw) = raw {
                 let item = run_item(self.config.host.as_deref(), &raw);
-                self.offer_one(round, &Listed { item, raw }, offered).await?;
+                if item.is_before(memory.since) {
+                    round.counts.skipped = round.counts.skipped.saturating_add(1);
+                } else {
+                    self.offer_one(round, &Listed { item, raw }, offered).await?;
+                }
             }
             if offered.stopped() {
                 return Ok(());
