@@ -44,10 +44,12 @@ pub struct ScheduleConfig {
 }
 
 impl ScheduleConfig {
-    /// The shortest time from one claim of a source to the next: nobody is due while somebody may be polling.
+    /// The shortest time from one claim of a source to the next: nobody is due while somebody may be polling. At the very end of
+    /// a lease somebody still may.
     #[must_use]
     pub fn interval_min(&self) -> SignedDuration {
-        self.lease.saturating_add(self.skew)
+        let held = self.lease.saturating_add(self.skew);
+        held.saturating_add(SignedDuration::from_millis(1))
     }
 }
 

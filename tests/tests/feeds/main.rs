@@ -6,5 +6,6 @@
     reason = "clippy allows it in tests, and does not take what tests call for a part of them"
 )]
 
+mod conditional;
 mod pages;
 mod runs;
