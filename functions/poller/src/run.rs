@@ -36,6 +36,8 @@ const _: () = assert!(
     STOP_MARGIN.as_secs() < POLLER_SECONDS_MAX,
     "a part of a run is for beginning polls"
 );
+/// Time for the report.
+const REPORT_TIME: SignedDuration = SignedDuration::from_secs(2);
 /// What is due this soon is waited for. Runs begin a minute apart and sources are due a minute after their last poll, so that one
 /// would be missed by a moment every time.
 const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(5);
@@ -174,9 +176,19 @@ where
             concurrency: self.config.concurrency,
             poll_time_max: POLL_TIME_MAX,
         };
-        let mut tally = ingestor.run(&sources, last_start, poll_end).await;
-        if tally.polls == 0 && tally.trouble.is_none() && self.wait_for_due(last_start).await? {
-            tally = ingestor.run(&sources, last_start, poll_end).await;
+        let mut tally = IngestTally::default();
+        let polling = async {
+            ingestor.run_into(&sources, last_start, poll_end, &mut tally).await;
+            if tally.polls == 0 && tally.trouble.is_none() && self.wait_for_due(last_start).await? {
+                ingestor.run_into(&sources, last_start, poll_end, &mut tally).await;
+            }
+            Ok::<_, LedgerError>(())
+        };
+        // Every request and write in it has a shorter time of its own; should they add up, what is told is what was done.
+        let left = deadline.duration_since(self.time.now()).saturating_sub(REPORT_TIME);
+        match tokio::time::timeout(Duration::try_from(left).unwrap_or_default(), Box::pin(polling)).await {
+            Ok(polled) => polled?,
+            Err(_elapsed) => tracing::warn!("poll what is due: out of time; what was under way is due again"),
         }
         let written = writer.take_counts();
         let report = Report::of(sources.len(), &tally, &written);

@@ -72,6 +72,19 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
     /// Polls what is due of `sources`, until nothing is. Starts no poll after `last_start`, and ends each by `deadline`.
     pub async fn run(&self, sources: &Sources, last_start: Timestamp, deadline: Timestamp) -> IngestTally {
         let mut tally = IngestTally::default();
+        self.run_into(sources, last_start, deadline, &mut tally).await;
+        tally
+    }
+
+    /// As [`Self::run`], counting into `tally`: it is right at every moment, for whoever stops waiting. What was under way then is
+    /// due again when its claim has lapsed.
+    pub async fn run_into(
+        &self,
+        sources: &Sources,
+        last_start: Timestamp,
+        deadline: Timestamp,
+        tally: &mut IngestTally,
+    ) {
         let mut under_way = FuturesUnordered::new();
         let mut dry = false;
         loop {
@@ -83,7 +96,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
                         Either::Left((found, _)) => break found,
                         Either::Right((Some((held, ended)), looking)) => {
                             next = looking;
-                            self.give_back(held, ended, &mut tally).await;
+                            self.give_back(held, ended, tally).await;
                         }
                         Either::Right((None, looking)) => break looking.await,
                     }
@@ -103,11 +116,11 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
                 continue;
             }
             let Some((held, ended)) = under_way.next().await else {
-                return tally;
+                return;
             };
             // There may be more of the same source.
             dry = dry && !matches!(&ended, Some(Ok(poll)) if poll.more) || tally.trouble.is_some();
-            self.give_back(held, ended, &mut tally).await;
+            self.give_back(held, ended, tally).await;
         }
     }
 
