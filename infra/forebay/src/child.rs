@@ -4,7 +4,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::error::{Attempt as _, Error};
 use crate::wait;
@@ -26,10 +26,26 @@ pub(crate) struct ChildGroup {
 impl ChildGroup {
     /// Starts `command` in a new process group, without standard input. `remedy` says what to do when it
     /// cannot be started.
-    pub(crate) fn spawn(name: &'static str, mut command: Command, remedy: &str) -> Result<Self, Error> {
+    pub(crate) fn spawn(name: &'static str, command: Command, remedy: &str) -> Result<Self, Error> {
+        Self::spawn_reading(name, command, Stdio::null(), remedy)
+    }
+
+    /// The same, with a standard input that ends when the second value is dropped.
+    pub(crate) fn spawn_with_input(
+        name: &'static str,
+        command: Command,
+        remedy: &str,
+    ) -> Result<(Self, ChildStdin), Error> {
+        let mut group = Self::spawn_reading(name, command, Stdio::piped(), remedy)?;
+        // Taken: whoever waits for the child would close what is left in it.
+        let input = group.child.stdin.take().expect("it was piped in the line above");
+        Ok((group, input))
+    }
+
+    fn spawn_reading(name: &'static str, mut command: Command, input: Stdio, remedy: &str) -> Result<Self, Error> {
         let child = command
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(input)
             .kill_on_drop(true)
             .spawn()
             .attempting(|| format!("start {name}"), remedy)?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::bootstrap;
 use crate::control::{Control, REGION, unescape, xml_text, xml_texts};
 use crate::error::{Attempt as _, Error};
+use crate::github;
 use crate::secret::LOCAL_SECRET;
 use crate::stack::{Function, INTAKE_PATH, Purpose, Stack, WEBHOOK_FUNCTION};
 use crate::template;
@@ -55,20 +56,35 @@ const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
     "x86_64"
 };
 
-/// Deploys the template with these `binaries` for `purpose` and returns where everything is. `emulator` is its process id.
+/// Where a stack is deployed, and what it finds there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    /// Address of every AWS service.
+    pub(crate) endpoint: &'a str,
+    /// Process id of the emulator.
+    pub(crate) emulator: Option<u32>,
+    /// Address of the fake GitHub; without one, nothing is asked of any.
+    pub(crate) github: Option<&'a str>,
+}
+
+/// Deploys the template with these `binaries` for `purpose` and returns where everything is.
 pub(crate) async fn deploy(
     workspace: &Workspace,
     control: &Control,
-    endpoint: &str,
+    surroundings: Surroundings<'_>,
     binaries: &BTreeMap<String, PathBuf>,
-    emulator: Option<u32>,
     purpose: Purpose,
 ) -> Result<Stack, Error> {
+    let Surroundings {
+        endpoint,
+        emulator,
+        github,
+    } = surroundings;
     upload(control, binaries).await?;
     let template = read_template(workspace)?;
     let template = template::with_code(&template, &|binary| format!("s3://{BUCKET}/{binary}.zip"))?;
     let source_queue_url = make_source_queue(control).await?;
-    create(control, &template, purpose).await?;
+    create(control, &template, purpose, github).await?;
     let functions = functions(control).await?;
     let webhook_url = webhook_url(control, endpoint, &functions).await?;
     let stack = Stack {
@@ -77,6 +93,7 @@ pub(crate) async fn deploy(
         region: REGION.to_owned(),
         webhook_url,
         source_queue_url,
+        github: github.map(str::to_owned),
         functions,
     };
     seed_secret(control, &stack).await?;
@@ -133,7 +150,7 @@ async fn make_source_queue(control: &Control) -> Result<String, Error> {
 }
 
 /// Makes the stack by a change set: transforms are only allowed there.
-async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(), Error> {
+async fn create(control: &Control, template: &str, purpose: Purpose, github: Option<&str>) -> Result<(), Error> {
     let named = [("StackName", STACK_NAME), ("ChangeSetName", CHANGE_SET)];
     let mut request: Vec<(String, &str)> = named.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let mut set = |name: String, value| request.push((name, value));
@@ -147,7 +164,10 @@ async fn create(control: &Control, template: &str, purpose: Purpose) -> Result<(
         ("ApplicationLogLevel", purpose.log_level()),
         ("SourceQueueArn", source.as_str()),
     ];
-    let of_all = PARAMETERS.iter().chain(&here).chain(purpose.parameters());
+    let asked = github.map(|base| ("GithubApiUrl", base));
+    let asked_for = asked.iter().flat_map(|_| github::PARAMETERS);
+    let of_all = PARAMETERS.iter().chain(&here).chain(&asked).chain(asked_for);
+    let of_all = of_all.chain(purpose.parameters());
     // By name: what the purpose says comes last, and counts.
     let parameters: BTreeMap<&str, &str> = of_all.copied().collect();
     for (number, (name, value)) in (1..).zip(parameters) {
@@ -265,9 +285,12 @@ async fn webhook_url(
     Ok(format!("{endpoint}/_aws/lambda-url/{id}{INTAKE_PATH}"))
 }
 
-/// Puts the local development secret where the webhook looks for its secret.
+/// Puts the local development secret where the webhook looks for its secret, and beside it what the fake GitHub is asked with.
 async fn seed_secret(control: &Control, stack: &Stack) -> Result<(), Error> {
-    let document: Value = json!({ "github": { "webhook_secret": LOCAL_SECRET } });
+    let mut document: Value = json!({ "github": { "webhook_secret": LOCAL_SECRET } });
+    if stack.github.is_some() {
+        document["github"]["token"] = json!(github::LOCAL_TOKEN);
+    }
     let input = json!({
         "SecretId": stack.variable("SECRET_ID")?,
         "SecretString": document.to_string(),

@@ -107,6 +107,7 @@ mod tests {
                 region: "us-east-1".to_owned(),
                 webhook_url: String::new(),
                 source_queue_url: String::new(),
+                github: None,
                 functions: BTreeMap::from([(
                     WEBHOOK_FUNCTION.to_owned(),
                     Function {

@@ -21,6 +21,7 @@ mod enqueue;
 mod env_file;
 mod environment;
 mod error;
+mod github;
 mod http;
 mod inbox;
 mod listing;

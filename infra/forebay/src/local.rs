@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use crate::bootstrap::{self, Profile};
 use crate::control::Control;
-use crate::deploy;
+use crate::deploy::{self, Surroundings};
 use crate::emulator::Emulator;
 use crate::error::Error;
+use crate::github::{self, FakeGithub, Place};
 use crate::http::{Http, Request};
 use crate::output::Output;
 use crate::stack::{Purpose, Stack, StackFile};
@@ -71,32 +72,45 @@ pub(crate) async fn with_stack<T>(
     interrupts: &mut Interrupts,
     body: impl AsyncFnOnce(&Stack, &Path) -> Result<T, Error>,
 ) -> Result<Ended<T>, Error> {
-    let prepared = interrupts.guard(prepare(args, workspace, output)).await;
+    let prepared = interrupts.guard(prepare(args, purpose, workspace, output)).await;
     let Ended::Done(prepared) = prepared else {
         return Ok(Ended::Interrupted);
     };
-    let (tools, binaries) = prepared?;
+    let Prepared {
+        tools,
+        binaries,
+        github,
+    } = prepared?;
+    let state = workspace.state()?;
     let http = Http::new();
-    let mut emulator = Emulator::start(&tools, &workspace.state()?, purpose, args.port)?;
+    let place = github.is_some().then(Place::reserve).transpose()?;
+    let mut emulator = Emulator::start(&tools, &state, purpose, args.port)?;
+    let mut fake: Option<FakeGithub> = None;
     let used = interrupts.guard(async {
         output.step("start the emulator", emulator.ready(&http)).await?;
         let control = Control::new(http.clone(), emulator.endpoint());
-        let deployment = deploy::deploy(
-            workspace,
-            &control,
-            emulator.endpoint(),
-            &binaries,
-            emulator.id(),
-            purpose,
-        );
+        let surroundings = Surroundings {
+            endpoint: emulator.endpoint(),
+            emulator: emulator.id(),
+            github: place.as_ref().map(Place::base),
+        };
+        let deployment = deploy::deploy(workspace, &control, surroundings, &binaries, purpose);
         let stack = output.step("deploy infra/template.yaml", deployment).await?;
+        if let (Some(program), Some(place)) = (&github, place) {
+            let started = FakeGithub::start(program, &state, place, &stack.webhook_url);
+            fake = Some(output.step("start the fake GitHub", started).await?);
+        }
         let log = emulator.log().to_owned();
         tokio::select! {
             value = body(&stack, &log) => value,
             error = emulator.failed() => Err(error),
+            error = failed(&mut fake) => Err(error),
         }
     });
     let used = used.await;
+    if let Some(fake) = fake {
+        output.step("stop the fake GitHub", fake.stop()).await?;
+    }
     let stopped = output.step("stop the emulator", emulator.stop()).await;
     match used {
         // What went wrong first is what there is to say.
@@ -106,17 +120,45 @@ pub(crate) async fn with_stack<T>(
     }
 }
 
+/// Watches the fake GitHub, if there is one, and returns only when it has ended by itself.
+async fn failed(fake: &mut Option<FakeGithub>) -> Error {
+    match fake {
+        Some(fake) => fake.failed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a stack is brought up from.
+struct Prepared {
+    tools: Tools,
+    /// The functions by the names of their binaries.
+    binaries: BTreeMap<String, PathBuf>,
+    /// The fake GitHub, where there is to be one.
+    github: Option<PathBuf>,
+}
+
 /// Installs the emulator and builds the functions, each only where something is new.
-async fn prepare(
-    args: &StackArgs,
-    workspace: &Workspace,
-    output: Output,
-) -> Result<(Tools, BTreeMap<String, PathBuf>), Error> {
+async fn prepare(args: &StackArgs, purpose: Purpose, workspace: &Workspace, output: Output) -> Result<Prepared, Error> {
     let tools = install("install the emulator", workspace, EMULATOR, output).await?;
     let names = template::binaries(&deploy::read_template(workspace)?)?;
     let build = bootstrap::build(workspace, &names, args.profile);
     let binaries = output.step("build the functions", build).await?;
-    Ok((tools, binaries))
+    let github = match purpose {
+        Purpose::Local => {
+            let name = [github::BINARY.to_owned()];
+            let build = bootstrap::build(workspace, &name, Profile::Dev);
+            output
+                .step("build the fake GitHub", build)
+                .await?
+                .remove(github::BINARY)
+        }
+        Purpose::Demo | Purpose::Trial { .. } => None,
+    };
+    Ok(Prepared {
+        tools,
+        binaries,
+        github,
+    })
 }
 
 /// Installs `requirements` where they are missing.
@@ -160,6 +202,33 @@ async fn refuse_a_second(workspace: &Workspace) -> Result<(), Error> {
     ))
 }
 
+/// What to try with the fake GitHub at `github`.
+fn happenings(f: &mut fmt::Formatter<'_>, github: &str) -> fmt::Result {
+    let repository = github::REPOSITORY;
+    writeln!(
+        f,
+        "\nA comment whose webhook is lost, and which only the feed tells of:\n"
+    )?;
+    writeln!(
+        f,
+        "  curl {github}/_fake/happenings -d '{{\"repository\": \"{repository}\", \"kind\": \"comment\", \"number\": 1, \
+         \"text\": \"Please add a test\", \"webhook\": \"lost\"}}'"
+    )?;
+    writeln!(f, "  forebay poll now")?;
+    writeln!(f, "  forebay gaps --list")?;
+    writeln!(
+        f,
+        "\nAn outage of the webhook, which recovery makes up for some minutes later:\n"
+    )?;
+    writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": true}}'")?;
+    writeln!(
+        f,
+        "  curl {github}/_fake/happenings -d '{{\"repository\": \"{repository}\", \"kind\": \"push\", \"branch\": \"main\"}}'"
+    )?;
+    writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": false}}'")?;
+    writeln!(f, "  forebay sources")
+}
+
 /// What `forebay local` says once everything is up.
 #[derive(Serialize)]
 struct Up<'a> {
@@ -191,6 +260,9 @@ impl fmt::Display for Up<'_> {
             writeln!(f, "  inbox         {name:<11} {url}")?;
         }
         writeln!(f, "  source queue  {}", stack.source_queue_url)?;
+        if let Some(github) = &stack.github {
+            writeln!(f, "  fake GitHub   {github} ({})", github::REPOSITORY)?;
+        }
         writeln!(f, "  described in  {}", described_in.display())?;
         writeln!(f, "  log           {}", log.display())?;
         writeln!(f, "\nIn another terminal, in this checkout:\n")?;
@@ -201,6 +273,9 @@ impl fmt::Display for Up<'_> {
         writeln!(f, "  forebay send review_comment")?;
         writeln!(f, "  forebay inbox builder")?;
         writeln!(f, "  forebay enqueue '{{\"order\": 7}}'")?;
+        if let Some(github) = &stack.github {
+            happenings(f, github)?;
+        }
         writeln!(f, "\nHot reload of the webhook against this table and these queues:\n")?;
         writeln!(f, "  forebay env > target/forebay/watch.env")?;
         writeln!(

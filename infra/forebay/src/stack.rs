@@ -89,6 +89,9 @@ pub(crate) struct Stack {
     pub(crate) webhook_url: String,
     /// URL of the queue whose messages the stack takes.
     pub(crate) source_queue_url: String,
+    /// Address of the fake GitHub, where there is one.
+    #[serde(default)]
+    pub(crate) github: Option<String>,
     /// Functions by logical id.
     pub(crate) functions: BTreeMap<String, Function>,
 }
