@@ -7,6 +7,7 @@ use crate::enqueue::EnqueueArgs;
 use crate::inbox::InboxArgs;
 use crate::listing::ListingArgs;
 use crate::local::StackArgs;
+use crate::poll::PollCommand;
 use crate::send::SendArgs;
 use crate::session::SessionCommand;
 use crate::show::ShowArgs;
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     Events(ListingArgs),
     /// Show everything that is known of a delivery or an event, or its body
     Show(ShowArgs),
+    /// Poll GitHub now
+    #[command(subcommand)]
+    Poll(PollCommand),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
     Record,

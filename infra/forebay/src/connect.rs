@@ -55,19 +55,71 @@ pub(crate) struct Connected {
     pub(crate) sqs: aws_sdk_sqs::Client,
 }
 
-impl Connected {
-    /// The stack that is meant.
-    pub(crate) async fn find(stack: &StackRef) -> Result<Self, Error> {
+/// The stack that is meant, as it is found.
+#[derive(Debug)]
+enum Meant {
+    /// One whose variables are given.
+    Described(Variables),
+    /// The local one.
+    Local(Stack),
+}
+
+impl Meant {
+    fn find(stack: &StackRef) -> Result<Self, Error> {
         if let Some(path) = &stack.env_file {
-            return Self::with(env_file::read(path)?).await;
+            return env_file::read(path).map(Self::Described);
         }
         let own = own_variables();
         if own.contains_key(TABLE_NAME) {
-            return Self::with(own).await;
+            return Ok(Self::Described(own));
         }
         let local = Workspace::find().and_then(|workspace| StackFile::read(&workspace));
         let remedy = "start the local stack with `forebay local`, or name another stack's environment with --env-file";
-        Self::to(&local.attempting(|| "find a stack".to_owned(), remedy)?).await
+        let local = local.attempting(|| "find a stack".to_owned(), remedy)?;
+        Ok(Self::Local(local))
+    }
+}
+
+/// A function of the stack that is meant, to be called.
+#[derive(Debug)]
+pub(crate) struct Callable {
+    /// Its name.
+    pub(crate) function: String,
+    /// Region, credentials and address.
+    pub(crate) sdk: SdkConfig,
+}
+
+impl Callable {
+    /// The function called `name`, in the account that the environment means; without a name, the one that the local stack has
+    /// under `id`. An account's stack names it in `output`.
+    pub(crate) async fn find(stack: &StackRef, name: Option<&str>, id: &str, output: &str) -> Result<Self, Error> {
+        let (variables, function) = match name {
+            Some(name) => {
+                let given = stack.env_file.as_deref().map(env_file::read).transpose()?;
+                (given.unwrap_or_else(own_variables), name.to_owned())
+            }
+            None => match Meant::find(stack)? {
+                Meant::Local(local) => (environment::platform(&local).into(), local.function(id)?.name.clone()),
+                Meant::Described(_) => {
+                    return Err(Error::new(
+                        format!("find {id} of the stack: its webhook's environment does not name it"),
+                        format!("name it with --function: it is the stack's output {output}"),
+                    ));
+                }
+            },
+        };
+        let sdk = sdk_config(&variables).await;
+        Ok(Self { function, sdk })
+    }
+}
+
+impl Connected {
+    /// The stack that is meant.
+    pub(crate) async fn find(stack: &StackRef) -> Result<Self, Error> {
+        match Meant::find(stack)? {
+            Meant::Described(variables) => Self::with(variables).await,
+            Meant::Local(local) => Self::to(&local).await,
+        }
     }
 
     /// A local stack.

@@ -64,6 +64,11 @@ impl Http {
 
     /// Sends `request` and reads the whole answer.
     pub(crate) async fn exchange(&self, request: Request<'_>) -> Result<Reply, Error> {
+        self.exchange_within(request, EXCHANGE).await
+    }
+
+    /// The same, for an answer that may take longer or must not take so long.
+    pub(crate) async fn exchange_within(&self, request: Request<'_>, bound: Duration) -> Result<Reply, Error> {
         let attempted = || format!("{} {}", request.method, request.url);
         let remedy = "check the address, and that something listens there";
         let prepared = prepare(request).attempting(attempted, "check the address and the headers")?;
@@ -76,7 +81,7 @@ impl Http {
                 body: body.to_vec(),
             })
         };
-        match tokio::time::timeout(EXCHANGE, exchange).await {
+        match tokio::time::timeout(bound, exchange).await {
             Ok(reply) => reply,
             Err(elapsed) => Err(elapsed).attempting(attempted, remedy),
         }

@@ -24,10 +24,12 @@ mod error;
 mod github;
 mod http;
 mod inbox;
+mod invoke;
 mod listing;
 mod local;
 mod manifest;
 mod output;
+mod poll;
 mod record;
 mod secret;
 mod send;
@@ -84,6 +86,7 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Events(args) => listing::events(&args, output).await?,
         Command::Targets(args) => targets::run(&args, output).await?,
         Command::Show(args) => show::run(&args, output).await?,
+        Command::Poll(command) => poll::run(&command, output).await?,
         Command::Record => record::run(output)?,
     }
     Ok(ExitCode::SUCCESS)
