@@ -134,7 +134,8 @@ pub trait Scheduler: Send + Sync {
     /// to be left alone, and after `last_start`.
     ///
     /// # Errors
-    /// [`LedgerError`] where nobody can say. The run is over then; what is due stays due.
+    /// [`LedgerError`] where nobody can say. The run is over then; what is due stays due. A row that cannot be read is said last:
+    /// everything else has been handed out by then, and the row is due again later.
     fn next(&self, last_start: Timestamp) -> impl Future<Output = Result<Option<Held>, LedgerError>> + Send;
 
     /// Gives a source back, with what is to be remembered of its poll.

@@ -15,12 +15,16 @@ use super::items::{self, delivery_pk, event_pk, millis, name, number, row_key, t
 use super::{DynamoLedger, failed_condition};
 use crate::fault::ledger_error;
 
+/// Most pages of what is due of one log. Each but the last is full of rows that this version cannot read.
+const DUE_PAGES_MAX: usize = 10;
 /// Most tries of saying who has seen an event. Each but the last was overtaken by somebody else who has seen it.
 const TRIES_MAX: usize = 5;
 
 impl MissingStore for DynamoLedger {
     async fn kept(&self, keys: &[DeliveryKey]) -> Result<BTreeSet<DeliveryKey>, LedgerError> {
-        let wanted = keys.iter().map(|key| row_key(delivery_pk(key))).collect();
+        // A key that is asked for twice makes the whole call invalid.
+        let wanted: BTreeSet<String> = keys.iter().map(delivery_pk).collect();
+        let wanted = wanted.into_iter().map(row_key).collect();
         let rows = self.get_many("look for deliveries", "a log's page", wanted).await?;
         // A row that this version cannot read is there all the same.
         let there: BTreeSet<String> = rows
@@ -41,21 +45,28 @@ impl MissingStore for DynamoLedger {
     async fn due_missing(&self, log: &SourceId, until: Timestamp, limit: usize) -> Result<Vec<Missing>, LedgerError> {
         const ATTEMPTED: &str = "list missing deliveries of";
         let shard = missing_shard(log);
-        let places = self.query_due(ATTEMPTED, &shard, until, None, limit).await?;
         let key = |(_, item): (Timestamp, items::Item)| {
             let pk = item.get(name::PK)?.as_s().ok()?;
             Some(row_key(pk.clone()))
         };
-        let keys = places.into_iter().filter_map(key).collect();
-        let mut due = Vec::new();
-        for item in self.get_many(ATTEMPTED, &shard, keys).await? {
-            match sources::read_missing(&item) {
-                Ok(missing) => due.extend(missing.filter(|missing| missing.due_at <= until)),
-                // It fails alone; a newer version's is none of ours.
-                Err(unreadable) => tracing::warn!("skip a missing delivery of {log}: {unreadable}"),
+        let (mut due, mut start) = (Vec::new(), None);
+        for _ in 0..DUE_PAGES_MAX {
+            let page = self.query_due(ATTEMPTED, &shard, until, start, limit).await?;
+            let keys = page.places.into_iter().filter_map(key).collect();
+            for item in self.get_many(ATTEMPTED, &shard, keys).await? {
+                match sources::read_missing(&item) {
+                    Ok(missing) => due.extend(missing.filter(|missing| missing.due_at <= until)),
+                    // It fails alone, and hides none behind it; a newer version's is none of ours.
+                    Err(unreadable) => tracing::warn!("skip a missing delivery of {log}: {unreadable}"),
+                }
+            }
+            start = page.next;
+            if start.is_none() || due.len() >= limit {
+                break;
             }
         }
         due.sort_by_key(|missing| missing.due_at);
+        due.truncate(limit);
         Ok(due)
     }
 
@@ -71,9 +82,10 @@ impl MissingStore for DynamoLedger {
             .update_item()
             .table_name(&self.table)
             .set_key(Some(missing_key(&missing.key)))
-            .condition_expression("attribute_exists(#pk) AND #v <= :format")
-            .expression_attribute_names("#pk", name::PK)
+            // What has been settled stays so: a poller that was frozen has nothing to say of it.
+            .condition_expression("#v <= :format AND attribute_exists(#due_shard)")
             .expression_attribute_names("#v", name::FORMAT)
+            .expression_attribute_names("#due_shard", name::DUE_SHARD)
             .expression_attribute_names("#due_at", name::DUE_AT)
             .expression_attribute_values(":format", number(items::FORMAT));
         let update = match becomes {
@@ -91,32 +103,56 @@ impl MissingStore for DynamoLedger {
                     .update_expression("SET #became = :became, #expires_at = :expires_at REMOVE #due_shard, #due_at")
                     .expression_attribute_names("#became", attribute::BECAME)
                     .expression_attribute_names("#expires_at", name::EXPIRES_AT)
-                    .expression_attribute_names("#due_shard", name::DUE_SHARD)
                     .expression_attribute_values(":became", text(word))
                     .expression_attribute_values(":expires_at", sources::missing_expires_at(now))
             }
         };
         match update.send().await {
             Ok(_) => Ok(()),
-            // It has gone, or is a newer version's: there is nothing to remember.
+            // It has gone, is settled, or is a newer version's: there is nothing to remember.
             Err(error) if failed_condition(&error).is_some() => Ok(()),
             Err(error) => Err(ledger_error("settle missing delivery", &missing.key, &error)),
         }
     }
 
     async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {
+        match self.attribute_delivery(key).await {
+            // It fails alone, or nothing behind it would ever be recovered.
+            Err(error) if error.class == ErrorClass::Unreadable => {
+                tracing::warn!(error = %error.cause(), "{error}; it counts as a webhook's");
+                Ok(false)
+            }
+            attributed => attributed,
+        }
+    }
+}
+
+impl DynamoLedger {
+    async fn attribute_delivery(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {
         const ATTEMPTED: &str = "attribute delivery";
         let Some(read) = self.read_delivery(key).await? else {
             return Ok(false);
         };
-        if read.row.delivery.net != Net::Webhook {
-            return Ok(false);
-        }
-        let alone = match &read.row.delivery.outcome {
-            Outcome::Accepted(event) => self.attribute_event(event, key).await?,
-            Outcome::Ignored(_) | Outcome::Malformed(_) => false,
+        let delivery = &read.row.delivery;
+        let Outcome::Accepted(event) = &delivery.outcome else {
+            return if delivery.net == Net::Webhook {
+                self.mark_recovered(ATTEMPTED, key).await.map(|()| false)
+            } else {
+                Ok(false)
+            };
         };
+        if delivery.net != Net::Webhook {
+            // Done before, by a poll that may not have come to its end: the answer is the same.
+            let row = self.event(event).await?;
+            return Ok(row.is_some_and(|row| is_recoverys_alone(&row.seen_by)));
+        }
+        let alone = self.attribute_event(event, key).await?;
         // Last: as long as the delivery says webhook, this is done again.
+        self.mark_recovered(ATTEMPTED, key).await?;
+        Ok(alone)
+    }
+
+    async fn mark_recovered(&self, attempted: &'static str, key: &DeliveryKey) -> Result<(), LedgerError> {
         let sent = self
             .update(delivery_pk(key))
             .update_expression("SET #net = :recovery")
@@ -127,20 +163,22 @@ impl MissingStore for DynamoLedger {
             .send()
             .await;
         match sent {
-            Ok(_) => Ok(alone),
-            Err(error) if failed_condition(&error).is_some() => Ok(alone),
-            Err(error) => Err(ledger_error(ATTEMPTED, key, &error)),
+            Ok(_) => Ok(()),
+            Err(error) if failed_condition(&error).is_some() => Ok(()),
+            Err(error) => Err(ledger_error(attempted, key, &error)),
         }
     }
-}
 
-impl DynamoLedger {
     async fn attribute_event(&self, event: &EventId, key: &DeliveryKey) -> Result<bool, LedgerError> {
         const ATTEMPTED: &str = "attribute event";
         for _ in 0..TRIES_MAX {
             let Some(row) = self.event(event).await? else {
                 return Ok(false);
             };
+            if row.first_seen == Net::Recovery && row.event.delivery.as_ref() == Some(key) {
+                // Done before, and its delivery was not reached: a webhook that has seen it since is another hook's.
+                return Ok(is_recoverys_alone(&row.seen_by));
+            }
             let (first_seen, seen_by) = row.recovered_through(key);
             let set =
                 |nets: &BTreeSet<Net>| AttributeValue::Ss(nets.iter().map(|net| net.as_str().to_owned()).collect());
@@ -156,7 +194,7 @@ impl DynamoLedger {
                 .send()
                 .await;
             match sent {
-                Ok(_) => return Ok(seen_by.len() == 1),
+                Ok(_) => return Ok(is_recoverys_alone(&seen_by)),
                 Err(error) if failed_condition(&error).is_some() => {}
                 Err(error) => return Err(ledger_error(ATTEMPTED, event, &error)),
             }
@@ -168,4 +206,8 @@ impl DynamoLedger {
             source: None,
         })
     }
+}
+
+fn is_recoverys_alone(seen_by: &BTreeSet<Net>) -> bool {
+    seen_by.iter().eq([&Net::Recovery])
 }

@@ -10,8 +10,8 @@ use super::row::{SourceLease, SourceState};
 use super::store::{DueSource, Resting, SourceClaim, SourceClaimed, SourceStore};
 use super::{Ended, Held, Returned, ScheduleConfig, Scheduled, Scheduler, UNKNOWN_WAIT, outcome};
 use crate::ledger::Nonce;
-use crate::ports::{LedgerError, TimeAndChance};
-use crate::source::{Placement, SourceId};
+use crate::ports::{ErrorClass, LedgerError, TimeAndChance};
+use crate::source::{Placement, PollError, SourceId};
 use crate::target::TargetKey;
 
 /// Sources that are looked for at once.
@@ -41,6 +41,8 @@ struct Run {
     /// Behind that there was nothing.
     all_found: bool,
     resting: Option<BTreeMap<TargetKey, Resting>>,
+    /// A row that cannot be read: said when there is nothing else to be polled.
+    unreadable: Option<LedgerError>,
 }
 
 impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
@@ -210,11 +212,25 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
             put_off(resting.until).await?;
             return Ok(None);
         }
-        let (lease, state) = match self.store.claim_source(&due.source, self.claim_now()).await? {
-            SourceClaimed::Won(lease, state) => (lease, state),
-            SourceClaimed::Lost(_) => return Ok(None),
+        let (lease, state) = match self.store.claim_source(&due.source, self.claim_now()).await {
+            Ok(SourceClaimed::Won(lease, state)) => (lease, state),
+            Ok(SourceClaimed::Lost(_)) => return Ok(None),
+            Err(error) if error.class == ErrorClass::Unreadable => {
+                // Invariants 5 and 10: it fails alone, and is moved on.
+                self.run().unreadable = Some(error);
+                put_off(now.saturating_add(UNKNOWN_WAIT).unwrap_or(Timestamp::MAX)).await?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        let reading = self.store.read_source(&due.source, &source.target).await?;
+        let reading = match self.store.read_source(&due.source, &source.target).await {
+            Err(error) if error.class == ErrorClass::Unreadable => {
+                // How far it has been read is not known, nor whether its target may be asked: it is not polled.
+                self.give_back_unread(source, lease, &state, error).await?;
+                return Ok(None);
+            }
+            read => read?,
+        };
         let now = self.time.now();
         if let Some(resting) = reading.resting.filter(|resting| now < resting.until) {
             // Another poller was told meanwhile.
@@ -232,6 +248,26 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
         let strikes = strikes.map_or(0, |resting| resting.strikes);
         Ok(Some(self.held(source, lease, state, reading.cursor, strikes)))
     }
+
+    /// Gives back a source that cannot be polled because of a row that cannot be read. Its own row says so.
+    async fn give_back_unread(
+        &self,
+        source: &Scheduled,
+        lease: SourceLease,
+        state: &SourceState,
+        error: LedgerError,
+    ) -> Result<(), LedgerError> {
+        let now = self.time.now();
+        let unkept = Err(PollError::Unkept {
+            source_id: source.id.clone(),
+            source: error,
+        });
+        let given = outcome(state, &Ended::Polled(&unkept), source.least(&self.config), now, 0).given;
+        if let Err(PollError::Unkept { source, .. }) = unkept {
+            self.run().unreadable = Some(source);
+        }
+        self.store.give_back_source(lease, now, given).await.map(drop)
+    }
 }
 
 impl<S: SourceStore, T: TimeAndChance> Scheduler for LedgerScheduler<S, T> {
@@ -246,7 +282,8 @@ impl<S: SourceStore, T: TimeAndChance> Scheduler for LedgerScheduler<S, T> {
                 return Ok(Some(held));
             }
             let Some(due) = self.find(now).await? else {
-                return Ok(None);
+                let unreadable = self.run().unreadable.take();
+                return unreadable.map_or(Ok(None), Err);
             };
             if let Some(held) = self.take(&due).await? {
                 return Ok(Some(held));

@@ -1,0 +1,401 @@
+//! Missing deliveries, on both ledgers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay_core::delivery::{Delivery, DeliveryKey, Ignored, Outcome};
+use forebay_core::event::{Event, EventId, Net};
+use forebay_core::ledger::{Admission, Admitted, EventAdmission, Nonce};
+use forebay_core::ports::Ledger;
+use forebay_core::source::SourceId;
+use forebay_core::source::github::{Becomes, Missing, MissingStore};
+use forebay_tests::engine::{Embedded, Engine, Memory};
+use forebay_tests::samples::*;
+
+use super::at_once;
+
+macro_rules! every_ledger_promises {
+    ($($promise:ident),+ $(,)?) => {
+        mod in_memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise(<super::Memory as super::Engine>::start().await).await;
+            })+
+        }
+        mod on_dynamodb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise(<super::Embedded as super::Engine>::start().await).await;
+            })+
+        }
+    };
+}
+
+every_ledger_promises!(
+    what_is_kept_is_told_of_more_than_a_hundred_at_once,
+    what_is_missing_is_noted_whole_and_due_when_it_was_made,
+    what_is_missing_is_noted_once_in_all_time,
+    simultaneous_notes_of_a_page_are_each_new_once,
+    what_is_due_is_the_logs_own_oldest_first_and_no_more_than_asked_for,
+    what_was_asked_for_is_due_again_later_and_counts,
+    what_is_here_or_lost_is_not_looked_at_again,
+    what_is_settled_stays_settled,
+    an_event_that_only_its_recovered_delivery_tells_of_is_recoverys_alone,
+    an_event_of_another_hooks_delivery_is_that_webhooks_too,
+    an_event_that_a_feed_saw_first_stays_the_feeds,
+    attributing_twice_changes_nothing_and_says_the_same,
+    what_no_webhook_brought_or_nobody_has_is_not_attributed,
+    a_delivery_without_event_is_attributed_by_itself,
+    who_sees_the_event_meanwhile_is_never_forgotten,
+);
+
+// --- small steps ----------------------------------------------------------------------------------------------------------
+
+pub(super) fn log(name: &str) -> SourceId {
+    SourceId::new(&format!("github.com/deliveries/repository/acme/{name}"))
+}
+
+fn key(guid: &str) -> DeliveryKey {
+    DeliveryKey::parse(&format!("42/{guid}")).unwrap()
+}
+
+/// Delivery `guid` of hook 42, made at `second`.
+pub(super) fn missing(guid: &str, second: i64) -> Missing {
+    Missing {
+        key: key(guid),
+        attempt_id: 9_000_000_000 + u64::from_str_radix(guid, 16).unwrap(),
+        event_name: "issue_comment".to_owned(),
+        delivered_at: at(second),
+        too_large: false,
+        asked: 0,
+        due_at: at(second),
+    }
+}
+
+async fn note(ledger: &impl MissingStore, log: &SourceId, rows: &[Missing]) -> u64 {
+    ledger.note_missing(log, rows).await.unwrap()
+}
+
+async fn due(ledger: &impl MissingStore, log: &SourceId, second: i64, limit: usize) -> Vec<Missing> {
+    ledger.due_missing(log, at(second), limit).await.unwrap()
+}
+
+/// The event that delivery `key` brought, as the webhook makes it.
+fn event_of(key: &str, id: &str) -> Event {
+    Event {
+        delivery: DeliveryKey::parse(key),
+        ..event(id)
+    }
+}
+
+/// Admits delivery `key` as the webhook does, with the event that it means.
+async fn arrives(ledger: &impl Ledger, key: &str, id: &str, nonce: u64) -> Admitted {
+    let delivery = accepted(key, id);
+    let admission = Admission {
+        event: Some(claimed(event_of(key, id), nonce, at(0))),
+        ..admission(&delivery, BODY, nonce)
+    };
+    ledger.admit(&admission).await.unwrap()
+}
+
+/// Admits event `id` as a feed does.
+async fn shown(ledger: &impl Ledger, id: &str, nonce: u64) -> Admitted {
+    let admittee = claimed(event(id), nonce, at(0));
+    let admission = EventAdmission {
+        admittee: &admittee,
+        net: Net::Feed,
+        received_at: at(0),
+        nonce: Nonce::from_random(nonce),
+        expires_at: at(0) + RETENTION,
+    };
+    ledger.admit_event(&admission).await.unwrap()
+}
+
+async fn seen(ledger: &impl Ledger, id: &str) -> (Net, BTreeSet<Net>) {
+    let row = ledger.event(&EventId::new(id)).await.unwrap().unwrap();
+    (row.first_seen, row.seen_by)
+}
+
+async fn net_of(ledger: &impl Ledger, key: &str) -> Net {
+    let key = DeliveryKey::parse(key).unwrap();
+    ledger.delivery(&key).await.unwrap().unwrap().delivery.net
+}
+
+async fn attribute(ledger: &impl MissingStore, key: &str) -> bool {
+    ledger.attribute(&DeliveryKey::parse(key).unwrap()).await.unwrap()
+}
+
+// --- what is kept ---------------------------------------------------------------------------------------------------------
+
+async fn what_is_kept_is_told_of_more_than_a_hundred_at_once(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let keys: Vec<DeliveryKey> = (0..230).map(|number| key(&format!("{number:x}"))).collect();
+    let here: Vec<&DeliveryKey> = keys.iter().step_by(50).collect();
+    for key in &here {
+        let ping = delivery(&key.to_string(), Outcome::Ignored(Ignored::Ping));
+        admit(&*ledger, &ping, 1).await.unwrap();
+    }
+    let kept = ledger.kept(&keys).await.unwrap();
+    assert_eq!(kept.iter().collect::<BTreeSet<_>>(), here.iter().copied().collect());
+    assert_eq!(ledger.kept(&[]).await.unwrap(), BTreeSet::new());
+    let twice = [keys[0].clone(), keys[1].clone(), keys[0].clone()];
+    assert_eq!(ledger.kept(&twice).await.unwrap(), BTreeSet::from([keys[0].clone()]));
+}
+
+// --- what is missing ------------------------------------------------------------------------------------------------------
+
+async fn what_is_missing_is_noted_whole_and_due_when_it_was_made(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let plain = missing("a1", 10);
+    let large = Missing {
+        too_large: true,
+        event_name: "pull_request".to_owned(),
+        attempt_id: u64::MAX,
+        ..missing("a2", 20)
+    };
+    let rows = [large.clone(), plain.clone()];
+    assert_eq!(note(&*ledger, &log("app"), &rows).await, 2);
+    assert_eq!(note(&*ledger, &log("app"), &[]).await, 0);
+    assert_eq!(due(&*ledger, &log("app"), 9, 10).await, []);
+    assert_eq!(due(&*ledger, &log("app"), 10, 10).await, [plain.clone()]);
+    assert_eq!(due(&*ledger, &log("app"), 20, 10).await, [plain, large]);
+}
+
+async fn what_is_missing_is_noted_once_in_all_time(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let rows = [missing("a1", 10), missing("a2", 20), missing("a3", 30)];
+    assert_eq!(note(&*ledger, &log("app"), &rows[..2]).await, 2);
+    assert_eq!(note(&*ledger, &log("app"), &rows).await, 1);
+    // A newer attempt of the same delivery is no other delivery.
+    let newer = Missing {
+        attempt_id: 1,
+        due_at: at(5),
+        ..rows[0].clone()
+    };
+    assert_eq!(note(&*ledger, &log("app"), &[newer]).await, 0);
+    assert_eq!(due(&*ledger, &log("app"), 100, 10).await, rows);
+    for (row, becomes) in rows
+        .iter()
+        .zip([Becomes::Asked(at(200)), Becomes::Here, Becomes::Lost("expired")])
+    {
+        ledger.settle_missing(&log("app"), row, becomes, at(100)).await.unwrap();
+    }
+    assert_eq!(note(&*ledger, &log("app"), &rows).await, 0, "also what is settled");
+    assert_eq!(due(&*ledger, &log("app"), 100, 10).await, []);
+}
+
+async fn simultaneous_notes_of_a_page_are_each_new_once(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let page: Vec<Missing> = (0..100).map(|number| missing(&format!("{number:x}"), number)).collect();
+    let new = at_once(4, |_| {
+        let (ledger, page) = (Arc::clone(&ledger), page.clone());
+        async move { note(&*ledger, &log("app"), &page).await }
+    });
+    assert_eq!(new.await.iter().sum::<u64>(), 100);
+    assert_eq!(due(&*ledger, &log("app"), 1_000, 200).await, page);
+}
+
+async fn what_is_due_is_the_logs_own_oldest_first_and_no_more_than_asked_for(
+    engine: impl Engine<Ledger: MissingStore>,
+) {
+    let ledger = engine.ledger();
+    let ours = [missing("a3", 30), missing("a1", 10), missing("a2", 20)];
+    note(&*ledger, &log("app"), &ours).await;
+    note(&*ledger, &log("other"), &[missing("b1", 5)]).await;
+    let [third, first, second] = ours;
+    let all = [first, second, third];
+    assert_eq!(due(&*ledger, &log("app"), 100, 10).await, all);
+    assert_eq!(due(&*ledger, &log("app"), 100, 2).await, all[..2]);
+    assert_eq!(due(&*ledger, &log("app"), 100, 0).await, []);
+    assert_eq!(due(&*ledger, &log("app"), 29, 10).await, all[..2]);
+    assert_eq!(due(&*ledger, &log("other"), 100, 10).await, [missing("b1", 5)]);
+    assert_eq!(due(&*ledger, &log("third"), 100, 10).await, []);
+}
+
+async fn what_was_asked_for_is_due_again_later_and_counts(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let first = missing("a1", 10);
+    note(&*ledger, &log("app"), std::slice::from_ref(&first)).await;
+    let mut known = first;
+    for asked in 1..=3 {
+        let due_at = at(i64::from(asked) * 300);
+        ledger
+            .settle_missing(&log("app"), &known, Becomes::Asked(due_at), at(100))
+            .await
+            .unwrap();
+        let expected = Missing { asked, due_at, ..known };
+        assert_eq!(due(&*ledger, &log("app"), i64::from(asked) * 300 - 1, 10).await, []);
+        assert_eq!(
+            due(&*ledger, &log("app"), i64::from(asked) * 300, 10).await,
+            [expected.clone()]
+        );
+        known = expected;
+    }
+}
+
+async fn what_is_here_or_lost_is_not_looked_at_again(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let rows = [missing("a1", 10), missing("a2", 20), missing("a3", 30)];
+    note(&*ledger, &log("app"), &rows).await;
+    for (row, becomes) in rows.iter().zip([Becomes::Here, Becomes::Lost("too_large")]) {
+        ledger.settle_missing(&log("app"), row, becomes, at(100)).await.unwrap();
+    }
+    assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, rows[2..]);
+    // Somebody else's, or nobody's.
+    let unknown = missing("ff", 1);
+    for becomes in [Becomes::Here, Becomes::Asked(at(50))] {
+        ledger
+            .settle_missing(&log("app"), &unknown, becomes, at(100))
+            .await
+            .unwrap();
+    }
+    assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, rows[2..]);
+    assert_eq!(note(&*ledger, &log("app"), &[unknown]).await, 1);
+}
+
+async fn what_is_settled_stays_settled(engine: impl Engine<Ledger: MissingStore>) {
+    // Invariant 4: a frozen poller says what it found before somebody else was there.
+    let ledger = engine.ledger();
+    let row = missing("a1", 10);
+    note(&*ledger, &log("app"), std::slice::from_ref(&row)).await;
+    for becomes in [
+        Becomes::Here,
+        Becomes::Asked(at(200)),
+        Becomes::Lost("expired"),
+        Becomes::Here,
+    ] {
+        ledger
+            .settle_missing(&log("app"), &row, becomes, at(100))
+            .await
+            .unwrap();
+        assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, [], "{becomes:?}");
+    }
+    assert_eq!(note(&*ledger, &log("app"), &[row]).await, 0);
+}
+
+// --- who has seen it ------------------------------------------------------------------------------------------------------
+
+async fn an_event_that_only_its_recovered_delivery_tells_of_is_recoverys_alone(
+    engine: impl Engine<Ledger: MissingStore>,
+) {
+    let ledger = engine.ledger();
+    arrives(&*ledger, "42/a1", "e", 1).await;
+    let before = ledger.event(&EventId::new("e")).await.unwrap().unwrap();
+    assert!(attribute(&*ledger, "42/a1").await);
+    let after = ledger.event(&EventId::new("e")).await.unwrap().unwrap();
+    assert_eq!(
+        (after.first_seen, &after.seen_by),
+        (Net::Recovery, &BTreeSet::from([Net::Recovery]))
+    );
+    assert_eq!(
+        (after.state, after.event),
+        (before.state, before.event),
+        "and nothing else"
+    );
+    assert_eq!(net_of(&*ledger, "42/a1").await, Net::Recovery);
+}
+
+async fn an_event_of_another_hooks_delivery_is_that_webhooks_too(engine: impl Engine<Ledger: MissingStore>) {
+    // HOOK-06
+    let ledger = engine.ledger();
+    arrives(&*ledger, "77/a1", "e", 1).await;
+    arrives(&*ledger, "42/a1", "e", 2).await;
+    assert!(!attribute(&*ledger, "42/a1").await);
+    let both = BTreeSet::from([Net::Webhook, Net::Recovery]);
+    assert_eq!(seen(&*ledger, "e").await, (Net::Webhook, both));
+    assert_eq!(net_of(&*ledger, "42/a1").await, Net::Recovery);
+    assert_eq!(net_of(&*ledger, "77/a1").await, Net::Webhook);
+}
+
+async fn an_event_that_a_feed_saw_first_stays_the_feeds(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    shown(&*ledger, "e", 1).await;
+    let joined = arrives(&*ledger, "42/a1", "e", 2).await;
+    assert!(matches!(joined, Admitted::Joined { .. }), "{joined:?}");
+    assert!(!attribute(&*ledger, "42/a1").await);
+    let both = BTreeSet::from([Net::Feed, Net::Recovery]);
+    assert_eq!(seen(&*ledger, "e").await, (Net::Feed, both), "no webhook has seen it");
+    // The other way round: the feed came behind.
+    arrives(&*ledger, "42/a2", "f", 3).await;
+    shown(&*ledger, "f", 4).await;
+    assert!(!attribute(&*ledger, "42/a2").await);
+    let both = BTreeSet::from([Net::Feed, Net::Recovery]);
+    assert_eq!(seen(&*ledger, "f").await, (Net::Recovery, both));
+}
+
+async fn attributing_twice_changes_nothing_and_says_the_same(engine: impl Engine<Ledger: MissingStore>) {
+    // The poll that attributed may not have come to its end: it is done again, and counted then.
+    let ledger = engine.ledger();
+    arrives(&*ledger, "42/a1", "alone", 1).await;
+    arrives(&*ledger, "77/a2", "both", 2).await;
+    arrives(&*ledger, "42/a2", "both", 3).await;
+    for (key, id, alone) in [("42/a1", "alone", true), ("42/a2", "both", false)] {
+        assert_eq!(attribute(&*ledger, key).await, alone, "{id}");
+        let first = ledger.event(&EventId::new(id)).await.unwrap();
+        assert_eq!(attribute(&*ledger, key).await, alone, "{id} again");
+        assert_eq!(ledger.event(&EventId::new(id)).await.unwrap(), first);
+    }
+    // Another hook told of it meanwhile: that is not taken away again.
+    arrives(&*ledger, "77/a1", "alone", 4).await;
+    assert!(!attribute(&*ledger, "42/a1").await);
+    let both = BTreeSet::from([Net::Webhook, Net::Recovery]);
+    assert_eq!(seen(&*ledger, "alone").await, (Net::Recovery, both));
+}
+
+async fn what_no_webhook_brought_or_nobody_has_is_not_attributed(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    assert!(!attribute(&*ledger, "42/a1").await);
+    let reconstructed = Delivery {
+        net: Net::Recovery,
+        ..accepted("42/a2", "e")
+    };
+    let admission = Admission {
+        event: Some(claimed(event_of("42/a2", "e"), 1, at(0))),
+        ..admission(&reconstructed, BODY, 1)
+    };
+    ledger.admit(&admission).await.unwrap();
+    let before = ledger.event(&EventId::new("e")).await.unwrap();
+    attribute(&*ledger, "42/a2").await;
+    assert_eq!(ledger.event(&EventId::new("e")).await.unwrap(), before);
+    assert_eq!(ledger.event(&EventId::new("f")).await.unwrap(), None);
+    assert_eq!(engine.counts().await, (1, 1));
+}
+
+async fn a_delivery_without_event_is_attributed_by_itself(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let ping = delivery("42/a1", Outcome::Ignored(Ignored::Ping));
+    admit(&*ledger, &ping, 1).await.unwrap();
+    assert!(!attribute(&*ledger, "42/a1").await);
+    assert_eq!(net_of(&*ledger, "42/a1").await, Net::Recovery);
+}
+
+async fn who_sees_the_event_meanwhile_is_never_forgotten(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    for turn in 0..10_u64 {
+        let (id, key) = (format!("e{turn}"), format!("42/a{turn}"));
+        arrives(&*ledger, &key, &id, 100 + turn).await;
+        let raced = at_once(3, |racer| {
+            let (ledger, id, key) = (Arc::clone(&ledger), id.clone(), key.clone());
+            async move {
+                match racer {
+                    1 => assert!(matches!(
+                        shown(&*ledger, &id, 200 + turn).await,
+                        Admitted::Joined { .. }
+                    )),
+                    2 => drop(attribute(&*ledger, &key).await),
+                    _ => drop(
+                        ledger
+                            .claim(&EventId::new(&id), claim(at(100), 300 + turn))
+                            .await
+                            .unwrap(),
+                    ),
+                }
+            }
+        });
+        raced.await;
+        let both = BTreeSet::from([Net::Feed, Net::Recovery]);
+        assert_eq!(seen(&*ledger, &id).await, (Net::Recovery, both), "{id}");
+        let row = ledger.event(&EventId::new(&id)).await.unwrap().unwrap();
+        assert_eq!(row.state.token.number(), 2, "and the claim stands");
+    }
+}
