@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::demo::DemoArgs;
 use crate::enqueue::EnqueueArgs;
+use crate::gaps::GapsArgs;
 use crate::inbox::InboxArgs;
 use crate::listing::ListingArgs;
 use crate::local::StackArgs;
@@ -12,6 +13,7 @@ use crate::send::SendArgs;
 use crate::session::SessionCommand;
 use crate::show::ShowArgs;
 use crate::sign::SignArgs;
+use crate::sources::SourcesArgs;
 use crate::targets::TargetsArgs;
 
 /// The operator's command of Forebay: a local stack, a demonstration, and a look into the ledger.
@@ -64,9 +66,20 @@ pub(crate) enum Command {
     Events(ListingArgs),
     /// Show everything that is known of a delivery or an event, or its body
     Show(ShowArgs),
+    /// List what is polled at GitHub, when it was and will be, and what is wrong with it
+    ///
+    /// A poll that found nothing new writes nothing more: its right lapses by itself, and the source shows as held until then.
+    Sources(SourcesArgs),
     /// Poll GitHub now
     #[command(subcommand)]
     Poll(PollCommand),
+    /// Count what only one net has caught, and so what webhooks lost
+    ///
+    /// Nets are webhooks, feeds, and recovery from GitHub's delivery log. Lost is what no webhook told of by itself. The rate
+    /// is of the kinds that feeds tell of, in repositories of which a feed or recovery has told anything in this time. What
+    /// happened before there was a webhook, or is of a kind that it is not subscribed to, counts as lost too; what feeds are yet
+    /// to show counts as seen by the webhook only.
+    Gaps(GapsArgs),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
     Record,

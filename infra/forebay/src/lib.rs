@@ -21,6 +21,7 @@ mod enqueue;
 mod env_file;
 mod environment;
 mod error;
+mod gaps;
 mod github;
 mod http;
 mod inbox;
@@ -36,6 +37,7 @@ mod send;
 mod session;
 mod show;
 mod sign;
+mod sources;
 mod stack;
 mod table;
 mod targets;
@@ -86,7 +88,9 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Events(args) => listing::events(&args, output).await?,
         Command::Targets(args) => targets::run(&args, output).await?,
         Command::Show(args) => show::run(&args, output).await?,
+        Command::Sources(args) => sources::run(&args, output).await?,
         Command::Poll(command) => poll::run(&command, output).await?,
+        Command::Gaps(args) => gaps::run(&args, output).await?,
         Command::Record => record::run(output)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -83,7 +83,7 @@ impl ListingArgs {
 }
 
 /// A listing from `since` to `now`, with what a clock may run ahead.
-fn recent(connected: &Connected, since: Timestamp, now: Timestamp, limit: usize) -> Listing {
+pub(crate) fn recent(connected: &Connected, since: Timestamp, now: Timestamp, limit: usize) -> Listing {
     Listing {
         // The method that is called decides.
         what: Listed::Events,

@@ -14,8 +14,6 @@ pub(crate) const INTAKE_PATH: &str = "/api/intake/github";
 pub(crate) const WEBHOOK_FUNCTION: &str = "WebhookFunction";
 /// Logical id of the reaper function there.
 pub(crate) const REAPER_FUNCTION: &str = "ReaperFunction";
-/// Logical id of the poller function there.
-pub(crate) const POLLER_FUNCTION: &str = "PollerFunction";
 /// Logical id of the function behind queues there.
 pub(crate) const SQS_FUNCTION: &str = "SqsFunction";
 /// Logical id of the poller function there.
