@@ -6,8 +6,10 @@
     reason = "a helper of tests fails as a test does"
 )]
 
+mod faults;
 mod missing;
 mod missing_rows;
+mod reference;
 mod rows;
 mod schedule;
 
