@@ -77,8 +77,8 @@ pub(crate) enum Command {
     ///
     /// Nets are webhooks, feeds, and recovery from GitHub's delivery log. Lost is what no webhook told of by itself. The rate
     /// is of the kinds that feeds tell of, in repositories of which a feed or recovery has told anything in this time. What
-    /// happened before there was a webhook, or is of a kind that it is not subscribed to, counts as lost too; what feeds are yet
-    /// to show counts as seen by the webhook only.
+    /// happened before there was a webhook, or is of a kind that it is not subscribed to, counts as lost too. What feeds are yet
+    /// to show counts as seen by the webhook only, and so does for some minutes what recovery has asked GitHub to send again.
     Gaps(GapsArgs),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
