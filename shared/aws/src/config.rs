@@ -579,7 +579,7 @@ impl Reader {
         let log_days = self.number("RECOVER_LOG_DAYS", 3, 1..=7);
         let pages_max = self.number("RECOVER_PAGES_MAX", 20, 1..=200);
         let requests_max = self.number("RECOVER_REQUESTS_MAX", 20, 1..=100);
-        let attempts_max = self.number("RECOVER_ATTEMPTS_MAX", 3, 1..=20);
+        let attempts_max = self.number("RECOVER_ATTEMPTS_MAX", 6, 1..=20);
         let remedy = match self.given("RECOVER_REMEDY").as_deref() {
             None | Some("redeliver") => Remedy::Redeliver,
             Some("fetch") => Remedy::Fetch,

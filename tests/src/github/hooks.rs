@@ -62,7 +62,7 @@ impl Hook {
         let mut body = Map::new();
         body.extend(message.action.map(|action| ("action".to_owned(), json!(action))));
         body.extend(message.body.clone());
-        body.extend(installation.map(|id| ("installation".to_owned(), json!({"id": id, "node_id": "MDIz"}))));
+        body.extend(installation.map(|id| ("installation".to_owned(), json!({"id": id, "node_id": "I_1"}))));
         let body = Value::Object(body).to_string();
         let kind = match self.target {
             HookTarget::Repository(_) => "repository",

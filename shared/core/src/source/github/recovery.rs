@@ -37,6 +37,11 @@ const SLACK: SignedDuration = SignedDuration::from_secs(900);
 const _: () = assert!(THROTTLED_GRACE.as_secs() + GRACE.as_secs() < SLACK.as_secs());
 /// What is about to be forgotten is not asked for any more.
 const RETENTION_MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// How much longer each wait for a delivery that was asked for is than the one before. From a minute on, six of them reach
+/// over two days: an outage of our own must not use up all that GitHub may be asked.
+const PATIENCE_GROWTH: i32 = 6;
+/// The longest of them.
+const PATIENCE_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// The status of an answer that called a delivery too large. It is too large the next time too.
 const TOO_LARGE: u16 = 413;
 
@@ -81,7 +86,7 @@ pub struct RecoveryConfig {
     pub requests_max: usize,
     /// Most times that one delivery is asked for.
     pub attempts_max: u32,
-    /// How long a delivery that was asked for may take to come.
+    /// How long a delivery that was asked for may take to come, the first time; each further time longer.
     pub patience: SignedDuration,
     /// How waits are bounded.
     pub limits: Limits,
@@ -98,8 +103,8 @@ impl Default for RecoveryConfig {
             remedy: Remedy::Redeliver,
             pages_max: 20,
             requests_max: 20,
-            attempts_max: 3,
-            patience: SignedDuration::from_secs(120),
+            attempts_max: 6,
+            patience: SignedDuration::from_secs(60),
             limits: Limits::default(),
         }
     }
@@ -603,6 +608,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         self.settle(round, missing, Becomes::Here).await
     }
 
+    /// How long a delivery that was asked for `asked` times before may take now until it is asked for again.
+    fn patience(&self, asked: u32) -> SignedDuration {
+        let growth = PATIENCE_GROWTH.saturating_pow(asked);
+        self.config.patience.saturating_mul(growth).min(PATIENCE_MAX)
+    }
+
     async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
         let url = format!("{log}/{}/attempts", missing.attempt_id);
         let post = Request {
@@ -614,7 +625,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
                 let due_at = round
                     .now()
-                    .saturating_add(self.config.patience)
+                    .saturating_add(self.patience(missing.asked))
                     .unwrap_or(Timestamp::MAX);
                 self.settle(round, missing, Becomes::Asked(due_at)).await
             }
