@@ -15,6 +15,7 @@ pub mod mutations;
 pub mod polling;
 pub mod queue_soak;
 pub mod reaper;
+pub mod rounds;
 pub mod samples;
 pub mod scripted;
 pub mod simulate;

@@ -20,6 +20,7 @@ use forebay_core::shed::Shedding;
 use forebay_tests::counting::{Counter, Counts};
 use forebay_tests::fakes::{ManualTime, RecordingInboxes};
 use forebay_tests::reaper::{RunReads, reads_beside};
+use forebay_tests::rounds::{RoundReads, Rounds, rounds_beside};
 use forebay_tests::sqs::{ORDERS, RecordingQueues, queue_environment, record};
 use forebay_tests::strangers::unfamiliar;
 use forebay_tests::table::{TABLE, Table};
@@ -64,6 +65,30 @@ impl ReaperReads {
 
     fn missed(&self) -> bool {
         self.few != self.many
+    }
+}
+
+/// Sources that are not due, beside which a round of the scheduler reads what it reads beside many.
+const FEW_SOURCES: usize = 10;
+const MANY_SOURCES: usize = 2_000;
+
+/// What rounds of the scheduler take beside few sources that are not due and beside many: one with three due sources, and an
+/// idle one.
+struct SchedulerReads {
+    few: [RoundReads; 2],
+    many: [RoundReads; 2],
+}
+
+impl SchedulerReads {
+    async fn count() -> Self {
+        Self {
+            few: rounds_beside(FEW_SOURCES).await,
+            many: rounds_beside(MANY_SOURCES).await,
+        }
+    }
+
+    fn missed(&self) -> bool {
+        self.few != self.many || self.few.map(|round| round.held) != [3, 0]
     }
 }
 
@@ -179,18 +204,23 @@ async fn main() -> ExitCode {
         Row::new("duplicate of an accepted one", Some(1), None),
         Row::new("queue message of 1 KB", Some(2), Some(8.0)),
         Row::new("duplicate of a queue message", Some(1), None),
+        Row::new("feed poll, nothing changed", Some(4), Some(UNCHANGED_UNITS)),
+        Row::new("feed poll, one new event", Some(7), None),
     ];
     count(&bodies, &mut rows).await;
     count_messages(&mut rows).await;
+    count_polls(&mut rows).await;
     let model = Model::of(&rows[0]);
     let reaper = ReaperReads::count(arguments.terminal_rows).await;
+    let scheduler = SchedulerReads::count().await;
     if arguments.json {
-        print_json(&rows, &model, &reaper);
+        print_json(&rows, &model, &reaper, &scheduler);
     } else {
         print_table(&rows, &model, bodies.len());
         print_reaper(&reaper);
+        print_scheduler(&scheduler);
     }
-    let missed = rows.iter().any(Row::missed) || model.total() > COST_BAR || reaper.missed();
+    let missed = rows.iter().any(Row::missed) || model.total() > COST_BAR || reaper.missed() || scheduler.missed();
     if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
@@ -342,7 +372,7 @@ fn letters(count: usize, seed: usize) -> String {
 
 /// Takes messages of a queue, and each a second time.
 async fn count_messages(rows: &mut [Row]) {
-    let [.., taken, duplicate] = rows else {
+    let [.., taken, duplicate, _, _] = rows else {
         return;
     };
     let counters = Counters::default();
@@ -381,6 +411,39 @@ async fn count_messages(rows: &mut [Row]) {
             row.add(&counters.take());
         }
     }
+}
+
+/// Write units of a poll that finds nothing: the claim's three, in table and index, and the shedder's share. The ledger's next
+/// write would be at least one more.
+const UNCHANGED_UNITS: f64 = 3.5;
+/// Polls of a feed that are counted, of each kind.
+const POLLS: usize = 50;
+
+/// Polls a feed in turns: with one new comment in it, and with nothing new.
+async fn count_polls(rows: &mut [Row]) {
+    let [.., unchanged, changed] = rows else {
+        return;
+    };
+    let counters = Counters::default();
+    let table = Table::start().await;
+    let client =
+        |counter: &Counter| aws_sdk_dynamodb::Client::from_conf(table.config().interceptor(counter.clone()).build());
+    let ledger = DynamoLedger::new(client(&counters.ledger), TABLE);
+    let targets = DynamoTargets::new(client(&counters.shedder), TABLE).patient();
+    let rounds = Rounds::start(ledger, targets).await;
+    let first = rounds.round().await;
+    assert_eq!((first.polls, first.trouble.is_none()), (1, true), "first contact");
+    counters.forget();
+    for number in 0..POLLS {
+        rounds.comment(&letters(200, number));
+        let tally = rounds.round().await;
+        assert_eq!((tally.polls, tally.emitted), (1, 1), "it is new");
+        changed.add(&counters.take());
+        let tally = rounds.round().await;
+        assert_eq!((tally.polls, tally.counts.not_modified), (1, 1), "nothing is new");
+        unchanged.add(&counters.take());
+    }
+    assert_eq!(rounds.inboxes.all().len(), POLLS, "every comment got to its owner");
 }
 
 /// Whether the event that `body` means waits for an owner.
@@ -532,7 +595,27 @@ fn print_reaper(reads: &ReaperReads) {
     }
 }
 
-fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads) {
+fn print_scheduler(reads: &SchedulerReads) {
+    println!();
+    println!("| round of the scheduler | other sources | ledger calls | read units | write units |");
+    println!("|---|---|---|---|---|");
+    for (others, rounds) in [(FEW_SOURCES, &reads.few), (MANY_SOURCES, &reads.many)] {
+        for round in rounds {
+            let RoundReads {
+                held,
+                calls,
+                read_units,
+                write_units,
+            } = round;
+            println!("| {held} due sources | {others} | {calls} | {read_units:.1} | {write_units:.1} |");
+        }
+    }
+    if reads.missed() {
+        println!("bar missed: the scheduler takes more beside {MANY_SOURCES} sources that are not due");
+    }
+}
+
+fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads, scheduler: &SchedulerReads) {
     let rows: Vec<_> = rows
         .iter()
         .map(|row| {
@@ -559,6 +642,18 @@ fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads) {
         let runs = runs.map(|run| json!({"redriven": run.redriven, "calls": run.calls, "read_units": run.read_units}));
         json!({"terminal_rows": terminal_rows, "runs": runs})
     });
+    let rounds = [(FEW_SOURCES, &scheduler.few), (MANY_SOURCES, &scheduler.many)];
+    let rounds = rounds.map(|(others, rounds)| {
+        let rounds = rounds.map(|round| {
+            json!({
+                "held": round.held,
+                "calls": round.calls,
+                "read_units": round.read_units,
+                "write_units": round.write_units,
+            })
+        });
+        json!({"other_sources": others, "rounds": rounds})
+    });
     println!(
         "{}",
         json!({
@@ -567,6 +662,7 @@ fn print_json(rows: &[Row], model: &Model, reaper: &ReaperReads) {
             "parts": parts,
             "dollars_bar": COST_BAR,
             "reaper": runs,
+            "scheduler": rounds,
         })
     );
 }

@@ -9,6 +9,7 @@ use forebay_core::schedule::{
 use forebay_core::source::{Placement, Poll, Polled};
 use forebay_tests::engine::text;
 use forebay_tests::fakes::ManualTime;
+use forebay_tests::rounds::rounds_beside;
 use forebay_tests::samples::{LEASE, SKEW, at, secs};
 use jiff::Timestamp;
 
@@ -118,4 +119,12 @@ async fn a_limit_that_cannot_be_read_leaves_its_own_target_alone_and_no_other() 
     assert_eq!(said.class, ErrorClass::Unreadable);
     assert_eq!(store.state("a").await.note.as_deref(), Some("unreadable"));
     assert!(next(&scheduler).await.is_none());
+}
+
+#[tokio::test]
+async fn a_round_takes_no_more_beside_many_sources_that_are_not_due() {
+    let few = rounds_beside(10).await;
+    assert_eq!(rounds_beside(300).await, few);
+    // What rests and what is due, then claim and reading of each; a poll that found nothing is no second write.
+    assert_eq!(few.map(|round| (round.held, round.calls)), [(3, 2 + 3 * 2), (0, 2)]);
 }
