@@ -21,6 +21,7 @@ use std::time::Duration;
 use forebay::trial::{Ended, Error, Ran, Trial, run};
 use forebay_aws::clock::System;
 use forebay_aws::dynamodb::DynamoLedger;
+use forebay_core::event::Net;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
@@ -36,7 +37,7 @@ const LONGEST: Duration = Duration::from_secs(20 * 60);
 /// How often the poller is started besides its schedule.
 const POLL: Duration = Duration::from_secs(7);
 /// How often it is looked whether everything has come.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(10);
 /// How long after the last happening everything has to have come: two polls of every feed, a delivery that is found missing, asked
 /// for, and looked for again.
 const QUIET_MAX: Duration = Duration::from_secs(10 * 60);
@@ -211,7 +212,7 @@ impl Nets {
         deliver(&self.fake, &System).await;
         self.trial.note("wait for everything to come …");
         let end = Instant::now() + QUIET_MAX;
-        let mut pending = plan.expected.iter().collect();
+        let mut pending: Vec<&plan::Expected> = plan.expected.iter().collect();
         let mut looks = interval(LOOK);
         loop {
             looks.tick().await;
@@ -226,7 +227,15 @@ impl Nets {
             if pending.is_empty() || Instant::now() > end {
                 break;
             }
-            self.trial.note(format_args!("{} have not come …", pending.len()));
+            let waited_for = pending.iter().flat_map(|expected| &expected.seen_by);
+            let mut nets: BTreeMap<Net, usize> = BTreeMap::new();
+            for net in waited_for {
+                *nets.entry(*net).or_default() += 1;
+            }
+            self.trial.note(format_args!(
+                "{} have not all come, to be seen by {nets:?} …",
+                pending.len()
+            ));
         }
         (outcome.polls, outcome.killed) = *self.runs();
         polling.shutdown().await;

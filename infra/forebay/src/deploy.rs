@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_aws::config::visibility_seconds_min;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::bootstrap;
 use crate::control::{Control, REGION, unescape, xml_text, xml_texts};
@@ -285,12 +285,9 @@ async fn webhook_url(
     Ok(format!("{endpoint}/_aws/lambda-url/{id}{INTAKE_PATH}"))
 }
 
-/// Puts the local development secret where the webhook looks for its secret, and beside it what the fake GitHub is asked with.
+/// Puts the local development secret where the webhook looks for its secret, and beside it what a fake GitHub is asked with.
 async fn seed_secret(control: &Control, stack: &Stack) -> Result<(), Error> {
-    let mut document: Value = json!({ "github": { "webhook_secret": LOCAL_SECRET } });
-    if stack.github.is_some() {
-        document["github"]["token"] = json!(github::LOCAL_TOKEN);
-    }
+    let document = json!({ "github": { "webhook_secret": LOCAL_SECRET, "token": github::LOCAL_TOKEN } });
     let input = json!({
         "SecretId": stack.variable("SECRET_ID")?,
         "SecretString": document.to_string(),

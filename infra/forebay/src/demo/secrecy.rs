@@ -6,6 +6,7 @@ use form_urlencoded::parse;
 use serde_json::Value;
 
 use crate::delivery::Headers;
+use crate::github::LOCAL_TOKEN;
 use crate::secret::{LOCAL_SECRET, WebhookSecret};
 
 /// So much of a signature is enough to know it by, and finds one that was cut short.
@@ -26,7 +27,10 @@ impl Default for Secrecy {
     /// The secret alone.
     fn default() -> Self {
         Self {
-            pieces: BTreeMap::from([(LOCAL_SECRET.to_owned(), "the webhook secret".to_owned())]),
+            pieces: BTreeMap::from([
+                (LOCAL_SECRET.to_owned(), "the webhook secret".to_owned()),
+                (LOCAL_TOKEN.to_owned(), "GitHub's token".to_owned()),
+            ]),
         }
     }
 }
