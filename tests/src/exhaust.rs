@@ -3,19 +3,20 @@
 //!
 //! A way is played once in peace, to count its calls to DynamoDB and SQS. Then it is played again for each of them and each
 //! trouble. When the trouble is over GitHub delivers again what it got no 2xx for, an opener tries again, the clock goes on,
-//! and the reaper runs until nothing is due. What must hold is checked at every write, send and answer; at the end nothing
+//! the poller comes round until it finds nothing new, and the reaper runs until nothing is due. What must hold is checked at every write, send and answer; at the end nothing
 //! may be missing. Calls that only the trouble provokes, such as a repeat, meet a trouble of their own only where it lasts.
 //!
 //! The webhook, the reaper, the adapters and the SDK's client are the real ones, with the time-outs and retries of production.
 //! Only HTTP ends in process, at an embedded database and queues that are a map (`cloud`): so nothing but time-outs and
 //! back-offs is waited for. Under a paused clock, as in the tests, those take no time; under a running one, many
 //! combinations wait side by side. The clock of the ledger goes on with the runtime's. Not covered: two troubles on one
-//! way, calls that are carried out long after their maker died, two owners at once (the simulation and the model play those),
+//! way, troubles of GitHub's answers (`tests/feeds` plays them), calls that are carried out long after their maker died, two owners at once (the simulation and the model play those),
 //! bodies of several chunks (`tests/faults.rs` breaks each of them).
 
 mod checks;
 mod cloud;
 mod paths;
+mod polls;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -31,9 +32,15 @@ use forebay_aws::metrics::Metrics;
 use forebay_aws::secrets::SecretCache;
 use forebay_aws::sqs::SqsInboxes;
 use forebay_core::drive::Driver;
+use forebay_core::event::Net;
+use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter};
 use forebay_core::ports::{Ledger as _, LedgerError, TimeAndChance as _};
+use forebay_core::schedule::{LedgerScheduler, Scheduled};
 use forebay_core::session::Opened;
-use jiff::SignedDuration;
+use forebay_core::shed::Shedder;
+use forebay_core::shed::memory::MemoryTargets;
+use forebay_core::source::github::MissingStore as _;
+use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -47,6 +54,7 @@ use crate::webhook::{Request, SECRET, environment, noon};
 use checks::Checks;
 use cloud::{Cloud, SEND};
 use paths::{Act, Past, key_of};
+use polls::{BEGINS_MAX, Github, POLL_TIME_MAX, POLLS_APART, SCHEDULE};
 
 pub use checks::Broken;
 pub use paths::{Path, paths};
@@ -59,6 +67,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const TRIED_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 /// Tries of whoever needs an answer once the trouble is over.
 const TRIES_MAX: usize = 3;
+/// Runs of the poller until it finds nothing new: a limit, a redelivery that failed, and some.
+const POLLS_MAX: usize = 5;
 /// Runs of the reaper until nothing is due: a failure, two back-offs, and some.
 const RUNS_MAX: usize = 12;
 /// No combination waits longer than this. One that did would never end.
@@ -328,6 +338,8 @@ struct Stage {
     config: Config,
     ledger: DynamoLedger,
     inboxes: SqsInboxes,
+    /// GitHub, where it is polled.
+    github: Option<Github>,
 }
 
 impl Stage {
@@ -351,13 +363,18 @@ impl Stage {
             environment.insert("ROUTES".to_owned(), routes.to_owned());
         }
         let config = Config::read(environment.clone()).expect("a usable environment");
+        let ledger = DynamoLedger::new(dynamo, table::TABLE);
+        let github = path
+            .told
+            .map(|told| Github::telling(told, &ledger, &time.moved, time.now()));
         Self {
             clock,
             cloud,
             faults,
             time,
             environment,
-            ledger: DynamoLedger::new(dynamo, table::TABLE),
+            ledger,
+            github,
             inboxes: SqsInboxes::new(aws_sdk_sqs::Client::from_conf(sqs.build()), config.inboxes.clone()),
             config,
         }
@@ -400,6 +417,44 @@ impl Stage {
                 // The schedule comes round in any case.
                 true
             }
+            Act::Poll => {
+                self.until_death(self.poll()).await;
+                true
+            }
+            Act::Deliver => {
+                self.deliver().await;
+                // GitHub tries nothing again by itself.
+                true
+            }
+        }
+    }
+
+    /// What one run of the poller found, in an environment of its own.
+    async fn poll(&self) -> Option<IngestTally> {
+        let github = self.github.as_ref()?;
+        self.time.moved.pass(POLLS_APART);
+        let scheduled = github.sources.values().map(|source| Scheduled::of(source.as_ref()));
+        let scheduler = LedgerScheduler::new(self.ledger.clone(), self.time.clone(), SCHEDULE, scheduled);
+        scheduler.register().await.ok()?;
+        let last_start = self.time.now() + BEGINS_MAX;
+        let deadline = last_start + POLL_TIME_MAX;
+        let ingestor = Ingestor {
+            scheduler: &scheduler,
+            shedder: &Shedder::new(MemoryTargets::new(), self.time.clone(), self.config.shedder),
+            writer: &LedgerWriter::new(self.driver(), Net::Feed, deadline),
+            time: &self.time,
+            concurrency: 1,
+            poll_time_max: POLL_TIME_MAX,
+        };
+        Some(Box::pin(ingestor.run(&github.sources, last_start, deadline)).await)
+    }
+
+    /// GitHub posts what it has to post.
+    async fn deliver(&self) {
+        let Some(github) = &self.github else { return };
+        for (delivery, request) in github.take_pending(self.time.moved.now()) {
+            let is_kept = self.post(&request).await;
+            github.record(delivery, is_kept, self.time.moved.now());
         }
     }
 
@@ -487,6 +542,9 @@ impl Stage {
                     .lose("there is still no answer after the trouble is over");
             }
         }
+        if self.github.is_some() {
+            self.poll_until_quiet().await;
+        }
         for _ in 0..RUNS_MAX {
             let Some(due) = self.cloud.checks().last_due() else {
                 return;
@@ -502,8 +560,32 @@ impl Stage {
             .lose("something is still due after so many runs of the reaper");
     }
 
+    /// The poller's schedule comes round until there is nothing new in it.
+    async fn poll_until_quiet(&self) {
+        let mut last = None;
+        for _ in 0..POLLS_MAX {
+            last = self.poll().await;
+            self.deliver().await;
+        }
+        let is_quiet = last.is_some_and(|tally| {
+            let went_well = tally.polls > 0 && tally.failures == 0 && tally.throttled == 0 && tally.trouble.is_none();
+            went_well && tally.emitted == 0 && tally.overtaken == 0
+        });
+        if !is_quiet {
+            self.cloud
+                .checks()
+                .lose("the poller finds something new after so many runs");
+        }
+    }
+
     /// Nothing is missing, and nothing is there that should not be.
     async fn check_the_end(&self, path: &Path) {
+        if let Some(log) = self.github.as_ref().and_then(|github| github.log.as_ref()) {
+            let missing = self.ledger.due_missing(log, Timestamp::MAX, 10).await;
+            if !missing.is_ok_and(|missing| missing.is_empty()) {
+                self.cloud.checks().lose("a delivery is missing still");
+            }
+        }
         for request in path.requests() {
             let key = key_of(request);
             match self.ledger.body(&key).await {

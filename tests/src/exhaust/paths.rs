@@ -1,6 +1,6 @@
 //! The ways through the system: what happens, and what must have come of it in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::Repository;
@@ -23,6 +23,21 @@ pub(super) enum Act {
     },
     /// The reaper's schedule comes round.
     Reap,
+    /// The poller's schedule comes round, when everything is due again.
+    Poll,
+    /// GitHub posts what it was asked to deliver again.
+    Deliver,
+}
+
+/// How GitHub tells of the comment on a way with polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The repository's feed shows it, and no webhook tells of it.
+    Feed,
+    /// The same, and there are two feeds under one credential that is held back at first.
+    LimitedFeeds,
+    /// Its delivery never arrived: only the hook's log shows it.
+    Log,
 }
 
 /// What happened before any call is counted.
@@ -45,6 +60,8 @@ pub struct Path {
     pub name: &'static str,
     /// The route of `acme/app`, if it has one.
     pub(super) routes: Option<&'static str>,
+    /// What GitHub tells of, where it is polled.
+    pub(super) told: Option<Told>,
     pub(super) past: Vec<Past>,
     /// The invocations whose calls are counted.
     pub(super) acts: Vec<Act>,
@@ -52,6 +69,8 @@ pub struct Path {
     pub(super) later: Vec<Act>,
     /// Where each event must stand in the end.
     pub(super) events: BTreeMap<&'static str, (Status, Reason)>,
+    /// Deliveries that GitHub posts on the way, by hook and GUID.
+    pub(super) deliveries: BTreeSet<&'static str>,
     /// The event that each inbox must have got; all other inboxes stay empty.
     pub(super) inboxes: BTreeMap<&'static str, &'static str>,
 }
@@ -66,6 +85,10 @@ const DELIVERED: (Status, Reason) = (Status::Processed, Reason::Delivered);
 const COMMENT: &str = "github/comment/8";
 const MERGE: &str = "github/pull_request/70/merged";
 const PUSH: &str = "github/push/1/6f1c2b9a-0000-4000-8000-000000000001";
+/// The comment of a way with polls, by the fake's own numbers.
+const SHOWN: &str = "github/comment/3500000007";
+const LOST: &str = "github/comment/3500000008";
+const RECOVERED: &str = "517000006/26ca4eb8-4002-a4b7-4ed3-90de25023bc2";
 const ROUTE: Option<&str> = Some("acme/app=reviewer");
 /// Bytes of a text that makes a body too large for its delivery's row.
 const LONG: usize = 8_000;
@@ -75,12 +98,24 @@ impl Path {
         Self {
             name,
             routes: None,
+            told: None,
             past: Vec::new(),
             acts,
             later: Vec::new(),
             events: BTreeMap::new(),
+            deliveries: BTreeSet::new(),
             inboxes: BTreeMap::new(),
         }
+    }
+
+    fn polled(self, told: Told) -> Self {
+        let told = Some(told);
+        Self { told, ..self }
+    }
+
+    fn brought(self, delivery: &'static str) -> Self {
+        let deliveries = BTreeSet::from([delivery]);
+        Self { deliveries, ..self }
     }
 
     fn routed(self) -> Self {
@@ -110,7 +145,7 @@ impl Path {
         let acts = past.chain(&self.acts).chain(&self.later);
         acts.filter_map(|act| match act {
             Act::Post(request) => Some(&**request),
-            Act::Open { .. } | Act::Reap => None,
+            Act::Open { .. } | Act::Reap | Act::Poll | Act::Deliver => None,
         })
     }
 }
@@ -166,6 +201,24 @@ pub fn paths() -> Vec<Path> {
             .routed()
             .after(vec![Past::WithoutInboxes(first()), Past::Passed(BACKED_OFF)])
             .ends(COMMENT, DELIVERED, &["reviewer"]),
+        Path::new("feed-with-a-new-event", vec![Act::Poll])
+            .routed()
+            .polled(Told::Feed)
+            .ends(SHOWN, DELIVERED, &["reviewer"]),
+        Path::new("feed-without-news", vec![Act::Poll])
+            .routed()
+            .polled(Told::Feed)
+            .after(vec![Past::Well(Act::Poll)])
+            .ends(SHOWN, DELIVERED, &["reviewer"]),
+        Path::new("feeds-under-a-limit", vec![Act::Poll])
+            .routed()
+            .polled(Told::LimitedFeeds)
+            .ends(SHOWN, DELIVERED, &["reviewer"]),
+        Path::new("delivery-that-is-recovered", vec![Act::Poll, Act::Deliver, Act::Poll])
+            .routed()
+            .polled(Told::Log)
+            .brought(RECOVERED)
+            .ends(LOST, DELIVERED, &["reviewer"]),
     ]
 }
 
@@ -218,7 +271,7 @@ fn post(n: u64, event: &str, payload: &Value) -> Act {
 fn by_another_hook(act: Act) -> Act {
     match act {
         Act::Post(request) => Act::Post(Box::new(request.header("x-github-hook-id", Some("43")))),
-        other @ (Act::Open { .. } | Act::Reap) => other,
+        other @ (Act::Open { .. } | Act::Reap | Act::Poll | Act::Deliver) => other,
     }
 }
 
