@@ -3,15 +3,16 @@
 //!
 //! A way is played once in peace, to count its calls to DynamoDB and SQS. Then it is played again for each of them and each
 //! trouble. When the trouble is over GitHub delivers again what it got no 2xx for, an opener tries again, the clock goes on,
-//! the poller comes round until it finds nothing new, and the reaper runs until nothing is due. What must hold is checked at every write, send and answer; at the end nothing
-//! may be missing. Calls that only the trouble provokes, such as a repeat, meet a trouble of their own only where it lasts.
+//! the poller comes round until it finds nothing new, and the reaper runs until nothing is due. What must hold is checked at
+//! every write, send and answer; at the end nothing may be missing. Calls that only the trouble provokes, such as a repeat,
+//! meet a trouble of their own only where it lasts.
 //!
 //! The webhook, the reaper, the adapters and the SDK's client are the real ones, with the time-outs and retries of production.
 //! Only HTTP ends in process, at an embedded database and queues that are a map (`cloud`): so nothing but time-outs and
 //! back-offs is waited for. Under a paused clock, as in the tests, those take no time; under a running one, many
 //! combinations wait side by side. The clock of the ledger goes on with the runtime's. Not covered: two troubles on one
-//! way, troubles of GitHub's answers (`tests/feeds` plays them), calls that are carried out long after their maker died, two owners at once (the simulation and the model play those),
-//! bodies of several chunks (`tests/faults.rs` breaks each of them).
+//! way, troubles of GitHub's answers (`tests/feeds` plays them), calls that are carried out long after their maker died, two
+//! owners at once (the simulation and the model play those), bodies of several chunks (`tests/faults.rs` breaks each of them).
 
 mod checks;
 mod cloud;

@@ -9,10 +9,19 @@ const CONTRACT: Check = Check(&["--test", "contract"]);
 const WEBHOOK: Check = Check(&["--test", "webhook"]);
 const REAPER: Check = Check(&["--test", "reaper"]);
 const QUEUES: Check = Check(&["--test", "sqs"]);
+/// What every store of sources must do, on DynamoDB's conditions.
+const SOURCES: Check = Check(&["--test", "sources", "on_dynamodb"]);
+/// Whole turns of the poller.
+const TURNS: Check = Check(&["--test", "sources", "turns"]);
+/// Rows that cannot be read, and the scheduler among them.
+const UNREADABLE: Check = Check(&["--test", "sources", "schedule"]);
 
 const TRANSITION: &str = "shared/core/src/ledger/transition.rs";
 const DRIVE: &str = "shared/core/src/drive.rs";
 const DYNAMODB: &str = "shared/aws/src/dynamodb.rs";
+const SOURCE_ROW: &str = "shared/core/src/schedule/row.rs";
+const SOURCE_ROWS: &str = "shared/aws/src/dynamodb/sources.rs";
+const FEED: &str = "shared/core/src/source/github/feed.rs";
 
 /// Every mutation.
 pub const LIST: &[Mutation] = &[
@@ -268,5 +277,119 @@ pub const LIST: &[Mutation] = &[
         }],
         why: "what a FIFO queue kept in order arrives out of it",
         check: QUEUES,
+    },
+    Mutation {
+        name: "poller-stores-the-validator-before-the-events",
+        file: FEED,
+        edits: &[Edit {
+            find: "Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {",
+            replace: "Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::Fix | ErrorKind::Reject) => {",
+        }],
+        why: "a feed that has not changed is not read again, and what nobody kept of it is lost (6)",
+        check: TURNS,
+    },
+    Mutation {
+        name: "poller-takes-a-page-with-one-known-item-for-covered",
+        file: FEED,
+        edits: &[Edit {
+            find: "items.iter().all(|listed| seen.contains(&listed.item.mark))",
+            replace: "items.iter().any(|listed| seen.contains(&listed.item.mark))",
+        }],
+        why: "what comes late into the feed stands behind what was seen, and is never reached",
+        check: TURNS,
+    },
+    Mutation {
+        name: "poller-core-claims-what-is-not-due",
+        file: SOURCE_ROW,
+        edits: &[Edit {
+            find: "    if row.due_at > claim.now {
+        return SourceVerdict::Refused(SourceRefused::NotDue(row.due_at));
+    }
+",
+            replace: "",
+        }],
+        why: "a feed is polled more often than it asked for",
+        check: CORE,
+    },
+    Mutation {
+        name: "poller-core-gives-back-without-nonce",
+        file: SOURCE_ROW,
+        edits: &[Edit {
+            find: "if row.token != token || row.nonce != nonce {",
+            replace: "if row.token != token || nonce != nonce {",
+        }],
+        why: "a poller from another life of the row has the same token (4)",
+        check: CORE,
+    },
+    Mutation {
+        name: "poller-claims-what-is-not-due",
+        file: SOURCE_ROWS,
+        edits: &[Edit {
+            find: "#v <= :format AND #due_at <= :now AND attribute_type(#token, :n)",
+            replace: "#v <= :format AND attribute_type(#token, :n)",
+        }],
+        why: "a feed is polled more often than it asked for",
+        check: SOURCES,
+    },
+    Mutation {
+        name: "poller-gives-back-without-token",
+        file: SOURCE_ROWS,
+        edits: &[Edit {
+            find: "#v <= :format AND #token = :token AND #nonce = :nonce AND #lease_until > :now",
+            replace: "#v <= :format AND (#token = :token OR attribute_exists(#token)) AND (#nonce = :nonce OR \
+                      attribute_exists(#nonce)) AND #lease_until > :now",
+        }],
+        why: "a frozen poller moves the cursor back, and the claim of whoever came after it (4, 6)",
+        check: SOURCES,
+    },
+    Mutation {
+        name: "poller-gives-back-without-nonce",
+        file: SOURCE_ROWS,
+        edits: &[Edit {
+            find: "AND #nonce = :nonce AND #lease_until > :now",
+            replace: "AND (#nonce = :nonce OR attribute_exists(#nonce)) AND #lease_until > :now",
+        }],
+        why: "a poller from another life of the row has the same token (4)",
+        check: SOURCES,
+    },
+    Mutation {
+        name: "poller-puts-the-cursor-outside-the-transaction",
+        file: SOURCE_ROWS,
+        edits: &[
+            Edit {
+                find: "        let (Ok(update), Ok(put)) = (update, put) else {
+            return Err(failed(ErrorClass::Invalid));
+        };
+",
+                replace: "        let (Ok(update), Ok(put)) = (update, put) else {
+            return Err(failed(ErrorClass::Invalid));
+        };
+        let apart = self.client.put_item().table_name(&self.table);
+        let apart = apart.set_item(Some(put.item().clone())).send().await;
+        apart.map_err(|error| ledger_error(GIVE_BACK, on, &error))?;
+",
+            },
+            Edit {
+                find: "            .transact_items(TransactWriteItem::builder().put(put).build())
+",
+                replace: "",
+            },
+        ],
+        why: "whoever comes late moves the cursor although the claim is another's (6)",
+        check: SOURCES,
+    },
+    Mutation {
+        name: "poller-stops-at-a-row-that-it-cannot-read",
+        file: "shared/core/src/schedule/fenced.rs",
+        edits: &[Edit {
+            find: "                self.run().unreadable = Some(error);
+                put_off(",
+            replace: "                if error.class == ErrorClass::Unreadable {
+                    return Err(error);
+                }
+                put_off(",
+        }],
+        why: "one row that cannot be read holds up all sources behind it (5, 10)",
+        check: UNREADABLE,
     },
 ];

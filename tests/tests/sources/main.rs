@@ -12,6 +12,7 @@ mod missing_rows;
 mod reference;
 mod rows;
 mod schedule;
+mod turns;
 
 use std::future::Future;
 use std::sync::Arc;
