@@ -1,7 +1,7 @@
 //! What more than one test needs: an embedded DynamoDB with the ledger's table, a clock that tests move, inboxes that
 //! record, faults on the way to AWS, and a webhook on top of them.
 
-mod chance;
+pub mod chance;
 pub mod counting;
 mod drain;
 pub mod engine;

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::ports::{LedgerError, TimeAndChance};
 use crate::schedule::{Ended, Held, Returned, Scheduler};
 use crate::shed::{Observation, Shedder, TargetStore};
-use crate::source::{Poll, PollCounts, PollError, Polled, Source, SourceId, Turn, Writer};
+use crate::source::{FailedPoll, Poll, PollCounts, PollError, Polled, Rests, Source, SourceId, Turn, Writer};
 
 pub use writer::{LedgerWriter, WriteCounts, seen_only_by};
 
@@ -51,6 +51,9 @@ impl IngestTally {
     pub const ERRORS_MAX: usize = 50;
 }
 
+/// What came of a turn; `None` where the target is shed.
+type Turned = Option<Result<Poll, Box<FailedPoll>>>;
+
 /// What polls sources.
 #[derive(Debug)]
 pub struct Ingestor<'a, S, D, T, W: ?Sized> {
@@ -85,6 +88,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
         deadline: Timestamp,
         tally: &mut IngestTally,
     ) {
+        let rests = Rests::default();
         let mut under_way = FuturesUnordered::new();
         let mut dry = false;
         loop {
@@ -103,7 +107,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
                 };
                 match found {
                     Ok(Some(held)) => match sources.get(&held.source) {
-                        Some(source) => under_way.push(Box::pin(self.poll(source.as_ref(), held, deadline))),
+                        Some(source) => under_way.push(Box::pin(self.poll(source.as_ref(), held, deadline, &rests))),
                         // The scheduler was made for other sources than these: its claim lapses.
                         None => dry = true,
                     },
@@ -125,12 +129,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
     }
 
     /// Polls one source unless its target is shed.
-    async fn poll(
-        &self,
-        source: &dyn Source,
-        held: Held,
-        deadline: Timestamp,
-    ) -> (Held, Option<Result<Poll, PollError>>) {
+    async fn poll(&self, source: &dyn Source, held: Held, deadline: Timestamp, rests: &Rests) -> (Held, Turned) {
         let began = self.time.now();
         let longest = began.saturating_add(self.poll_time_max).unwrap_or(Timestamp::MAX);
         let turn = Turn {
@@ -138,6 +137,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
             time: self.time,
             end: longest.min(deadline).min(held.until()),
             strikes: held.strikes,
+            rests,
             writer: &WriterRef(self.writer),
         };
         let call = async {
@@ -151,7 +151,7 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
         (held, polled)
     }
 
-    async fn give_back(&self, held: Held, polled: Option<Result<Poll, PollError>>, tally: &mut IngestTally) {
+    async fn give_back(&self, held: Held, polled: Turned, tally: &mut IngestTally) {
         let source = held.source.clone();
         let ended = match &polled {
             None => Ended::Shed,
@@ -182,51 +182,52 @@ impl<W: Writer + ?Sized> Writer for WriterRef<'_, W> {
 }
 
 /// What a poll shows of its target. That it is busy, or not for us, or that our own ledger failed says nothing of its health.
-fn observation(polled: &Result<Poll, PollError>, took: SignedDuration) -> Option<Observation> {
+fn observation(polled: &Result<Poll, Box<FailedPoll>>, took: SignedDuration) -> Option<Observation> {
     match polled {
         Ok(Poll {
             polled: Polled::Throttled(_),
             ..
         }) => None,
         Ok(poll) => Some(Observation::Success(poll.latency.unwrap_or(took))),
-        Err(PollError::Unanswered { .. }) => Some(Observation::Error),
-        Err(PollError::Misconfigured { .. } | PollError::Unkept { .. }) => None,
+        Err(failed) => match failed.error {
+            PollError::Unanswered { .. } => Some(Observation::Error),
+            PollError::Misconfigured { .. } | PollError::Unkept { .. } => None,
+        },
     }
 }
 
 impl IngestTally {
-    fn add(&mut self, source: SourceId, polled: Option<Result<Poll, PollError>>, now: Timestamp) {
+    fn add(&mut self, source: SourceId, polled: Turned, now: Timestamp) {
         let one = |count: &mut u64| *count = count.saturating_add(1);
         let Some(polled) = polled else {
             one(&mut self.shed);
             return;
         };
         one(&mut self.polls);
-        match polled {
+        let rests = match polled {
             Ok(poll) => {
                 self.counts.add(&poll.counts);
-                let mut rests = poll.rest;
                 match poll.polled {
                     Polled::Emitted(_) => one(&mut self.emitted),
-                    Polled::Throttled(span) => {
-                        one(&mut self.throttled);
-                        rests = Some(span);
-                    }
+                    Polled::Throttled(_) => one(&mut self.throttled),
                     Polled::Empty => {}
                 }
-                let until = rests.and_then(|span| now.saturating_add(span).ok());
-                self.backoff_until = self.backoff_until.max(until);
+                poll.rests()
             }
-            Err(error) => {
-                match &error {
+            Err(failed) => {
+                self.counts.add(&failed.counts);
+                match &failed.error {
                     PollError::Misconfigured { .. } => one(&mut self.misconfigured),
                     PollError::Unanswered { .. } | PollError::Unkept { .. } => one(&mut self.failures),
                 }
                 if self.errors.len() < Self::ERRORS_MAX {
-                    self.errors.push((source, error));
+                    self.errors.push((source, failed.error));
                 }
+                failed.rest
             }
-        }
+        };
+        let until = rests.and_then(|span| now.saturating_add(span).ok());
+        self.backoff_until = self.backoff_until.max(until);
     }
 }
 

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::backoff;
 use crate::ports::LedgerError;
-use crate::source::{Cursor, Placement, Poll, PollError, Polled, Source, SourceId};
+use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId};
 use crate::target::TargetKey;
 
 pub use fenced::{LedgerScheduler, NaiveScheduler};
@@ -123,7 +123,7 @@ pub enum Returned {
 #[derive(Debug)]
 pub enum Ended<'a> {
     /// It was polled, or that failed.
-    Polled(&'a Result<Poll, PollError>),
+    Polled(&'a Result<Poll, Box<FailedPoll>>),
     /// It was not polled: its target is shed.
     Shed,
 }
@@ -191,19 +191,20 @@ pub(crate) fn outcome(
             if poll.more {
                 given.due_at = now;
             }
-            rests = poll.rest;
+            rests = poll.rests();
             if let Polled::Throttled(span) = poll.polled {
-                rests = Some(span);
                 is_strike = true;
                 given.note = Some("throttled".to_owned());
                 given.due_at = given.due_at.max(after(span));
             }
         }
-        Ended::Polled(Err(error)) => {
+        Ended::Polled(Err(poll)) => {
+            given.cursor.clone_from(&poll.cursor);
             given.failures = failed;
-            given.note = Some(error.word().to_owned());
+            given.note = Some(poll.error.word().to_owned());
+            rests = poll.rest;
             let growing = |min, max: SignedDuration| backoff::wait(state.failures, min, max.max(min), seed);
-            let wait = match error {
+            let wait = match poll.error {
                 PollError::Misconfigured { .. } => growing(MISCONFIGURED_WAIT_MIN.max(least), MISCONFIGURED_WAIT_MAX),
                 PollError::Unanswered { .. } => growing(least, FAILED_WAIT_MAX),
                 PollError::Unkept { .. } => least,
@@ -241,6 +242,7 @@ mod tests {
     }
 
     fn after(state: &SourceState, polled: Result<Poll, PollError>) -> Outcome {
+        let polled = polled.map_err(Box::from);
         outcome(state, &Ended::Polled(&polled), LEAST, at(2), 7)
     }
 

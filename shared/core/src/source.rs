@@ -7,7 +7,9 @@
 pub mod github;
 mod sqs;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -154,6 +156,17 @@ pub struct Poll {
     pub counts: PollCounts,
 }
 
+impl Poll {
+    /// How long the target is to be left alone, whatever says so.
+    #[must_use]
+    pub fn rests(&self) -> Option<SignedDuration> {
+        match self.polled {
+            Polled::Throttled(span) => self.rest.max(Some(span)),
+            Polled::Emitted(_) | Polled::Empty => self.rest,
+        }
+    }
+}
+
 impl From<Polled> for Poll {
     fn from(polled: Polled) -> Self {
         Self {
@@ -205,6 +218,55 @@ impl PollError {
             Self::Unanswered { word, .. } | Self::Misconfigured { word, .. } => word,
             Self::Unkept { source, .. } => source.class.as_str(),
         }
+    }
+}
+
+/// A poll that failed, and what had come of it by then.
+#[derive(Debug)]
+pub struct FailedPoll {
+    /// Why.
+    pub error: PollError,
+    /// How far the source has been read nevertheless; `None` where that is as far as before.
+    pub cursor: Option<Cursor>,
+    /// How long the target wants to be left alone.
+    pub rest: Option<SignedDuration>,
+    /// What is counted of it.
+    pub counts: PollCounts,
+}
+
+impl From<PollError> for Box<FailedPoll> {
+    fn from(error: PollError) -> Self {
+        Self::new(FailedPoll {
+            error,
+            cursor: None,
+            rest: None,
+            counts: PollCounts::default(),
+        })
+    }
+}
+
+/// When targets may be asked again, as the polls that are under way beside one another are told. What one of them learns holds
+/// for all of them at once, long before it is over and its scheduler learns it.
+#[derive(Debug, Default)]
+pub struct Rests(Mutex<BTreeMap<TargetKey, Timestamp>>);
+
+impl Rests {
+    /// Nobody asks `target` before `until`. Never shortens what was told before.
+    pub fn tell(&self, target: &TargetKey, until: Timestamp) {
+        let mut rests = self.rests();
+        let known = rests.entry(target.clone()).or_insert(until);
+        *known = until.max(*known);
+    }
+
+    /// How much longer `target` is to be left alone; `None` where it may be asked.
+    #[must_use]
+    pub fn left(&self, target: &TargetKey, now: Timestamp) -> Option<SignedDuration> {
+        let until = self.rests().get(target).copied()?;
+        (now < until).then(|| until.duration_since(now))
+    }
+
+    fn rests(&self) -> MutexGuard<'_, BTreeMap<TargetKey, Timestamp>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -289,6 +351,8 @@ pub struct Turn<'a> {
     pub end: Timestamp,
     /// Limits that the target has set in a row.
     pub strikes: u32,
+    /// What the polls beside this one are told of targets.
+    pub rests: &'a Rests,
     /// Where events go.
     pub writer: &'a dyn Writer,
 }
@@ -320,6 +384,6 @@ pub trait Source: Send + Sync {
     /// after that, and only if the turn is still the poller's.
     ///
     /// # Errors
-    /// [`PollError`]: poll again later. Nothing that was given is lost.
-    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>>;
+    /// [`FailedPoll`]: poll again later. Nothing that was given is lost.
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>>;
 }

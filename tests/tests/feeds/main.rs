@@ -7,5 +7,6 @@
 )]
 
 mod conditional;
+mod limits;
 mod pages;
 mod runs;

@@ -11,11 +11,17 @@ use super::store::{DueSource, Resting, SourceClaim, SourceClaimed, SourceStore};
 use super::{Ended, Held, Returned, ScheduleConfig, Scheduled, Scheduler, UNKNOWN_WAIT, outcome};
 use crate::ledger::Nonce;
 use crate::ports::{ErrorClass, LedgerError, TimeAndChance};
-use crate::source::{Placement, PollError, SourceId};
+use crate::source::{FailedPoll, Placement, Poll, PollError, SourceId};
 use crate::target::TargetKey;
 
 /// Sources that are looked for at once.
 const DUE_ROWS: usize = 50;
+/// Sources that have waited for less than this keep their order when they are put off.
+const ORDER_KEPT: SignedDuration = SignedDuration::from_hours(24);
+/// Over how long a time they are spread then. A minute's wait is three milliseconds.
+const ORDER_SPREAD: SignedDuration = SignedDuration::from_secs(4);
+const ORDER_SCALE: i32 = 21_600;
+const _: () = assert!(ORDER_KEPT.as_secs() == ORDER_SPREAD.as_secs() * ORDER_SCALE as i64);
 /// How long after its end a limit still counts as one in a row.
 const STRIKES_KEPT: SignedDuration = SignedDuration::from_secs(900);
 
@@ -113,9 +119,14 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
         (now < resting.until).then_some(*resting)
     }
 
+    /// Never shortens what was noted.
     fn note_resting(&self, target: &TargetKey, resting: Resting) {
         let mut run = self.run();
-        run.resting.get_or_insert_default().insert(target.clone(), resting);
+        let noted = run.resting.get_or_insert_default();
+        let noted = noted.entry(target.clone()).or_insert(resting);
+        if noted.until < resting.until {
+            *noted = resting;
+        }
     }
 
     fn all_rest(&self, now: Timestamp) -> bool {
@@ -209,7 +220,7 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
             return Ok(None);
         };
         if let Some(resting) = self.resting(&source.target, now) {
-            put_off(resting.until).await?;
+            put_off(in_order(due, resting.until)).await?;
             return Ok(None);
         }
         let (lease, state) = match self.store.claim_source(&due.source, self.claim_now()).await {
@@ -236,7 +247,7 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
             // Another poller was told meanwhile.
             self.note_resting(&source.target, resting);
             let mut given = outcome(&state, &Ended::Shed, source.least(&self.config), now, 0).given;
-            given.due_at = resting.until;
+            given.due_at = in_order(due, resting.until);
             given.note.clone_from(&state.note);
             self.store.give_back_source(lease, now, given).await?;
             return Ok(None);
@@ -258,16 +269,28 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
         error: LedgerError,
     ) -> Result<(), LedgerError> {
         let now = self.time.now();
-        let unkept = Err(PollError::Unkept {
+        let unkept: Result<Poll, Box<FailedPoll>> = Err(PollError::Unkept {
             source_id: source.id.clone(),
             source: error,
-        });
+        }
+        .into());
         let given = outcome(state, &Ended::Polled(&unkept), source.least(&self.config), now, 0).given;
-        if let Err(PollError::Unkept { source, .. }) = unkept {
+        if let Err(failed) = unkept
+            && let PollError::Unkept { source, .. } = failed.error
+        {
             self.run().unreadable = Some(source);
         }
         self.store.give_back_source(lease, now, given).await.map(drop)
     }
+}
+
+/// When a source is due whose target rests until then: whoever has waited longer is due sooner. Put off to one and the same
+/// instant, those that come last in the alphabet would never be polled where a target lets few be.
+fn in_order(due: &DueSource, until: Timestamp) -> Timestamp {
+    let waited = until.duration_since(due.due_at);
+    let behind = ORDER_KEPT.saturating_sub(waited).max(SignedDuration::ZERO);
+    let spread = behind.checked_div(ORDER_SCALE).unwrap_or_default();
+    until.saturating_add(spread.min(ORDER_SPREAD)).unwrap_or(until)
 }
 
 impl<S: SourceStore, T: TimeAndChance> Scheduler for LedgerScheduler<S, T> {

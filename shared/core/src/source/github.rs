@@ -5,7 +5,7 @@ mod recovery;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Poll, PollCounts, PollError, Polled, SourceId, Turn};
+use super::{Cursor, FailedPoll, Poll, PollCounts, PollError, Polled, SourceId, Turn};
 use crate::api::{ANONYMOUS_SPACING, Answer, Api, Credential, Limits, Request, Right, Standing};
 use crate::ports::ErrorClass;
 
@@ -37,7 +37,7 @@ enum Asked {
     NotModified(Answer),
     /// There is nothing behind this.
     Ended,
-    /// The rest of the turn is too short for it, or the right is used up.
+    /// The rest of the turn is too short for it, or the right is used up, as far as this poll and those beside it know.
     OutOfTime,
     /// No more requests for so long.
     Throttled(SignedDuration),
@@ -67,8 +67,13 @@ impl<'a, A: Api> Round<'a, A> {
     }
 
     /// Whether the turn lasts for one more request, and GitHub has one more for us.
-    fn may_ask(&self) -> bool {
-        !self.is_spent && self.turn.end.duration_since(self.now()) >= REQUEST_TIME_MAX
+    fn may_ask(&mut self) -> bool {
+        let now = self.now();
+        if let Some(left) = self.turn.rests.left(&self.credential.target, now) {
+            self.rest = self.rest.max(Some(left));
+            return false;
+        }
+        !self.is_spent && self.turn.end.duration_since(now) >= REQUEST_TIME_MAX
     }
 
     async fn get(&mut self, url: &str) -> Asked {
@@ -97,7 +102,15 @@ impl<'a, A: Api> Round<'a, A> {
         self.rest = self.rest.max(rest);
         self.interval_s = self.interval_s.max(answer.poll_interval_s);
         let standing = self.limits.judge(&answer, now, self.turn.strikes);
-        self.is_spent |= answer.remaining == Some(0) || matches!(standing, Standing::Limited(_));
+        let limited = match standing {
+            Standing::Limited(span) => Some(span),
+            _ => rest.filter(|_| answer.remaining == Some(0)),
+        };
+        if let Some(span) = limited {
+            self.is_spent = true;
+            let until = now.saturating_add(span).unwrap_or(Timestamp::MAX);
+            self.turn.rests.tell(&self.credential.target, until);
+        }
         match standing {
             Standing::Fine => Asked::Fine(answer),
             Standing::NotModified => Asked::NotModified(answer),
@@ -114,9 +127,21 @@ impl<'a, A: Api> Round<'a, A> {
             interval: self.interval_s.map(|seconds| SignedDuration::from_secs(seconds.into())),
             rest: self.rest,
             latency: self.slowest,
+            // It was held back before it began: it is still due.
+            more: self.counts.requests == 0 && self.rest.is_some(),
             counts: self.counts,
             ..polled.into()
         }
+    }
+
+    /// The poll that these requests were, where it failed.
+    fn failed(self, error: PollError, cursor: Option<Cursor>) -> Box<FailedPoll> {
+        Box::new(FailedPoll {
+            error,
+            cursor,
+            rest: self.rest,
+            counts: self.counts,
+        })
     }
 }
 

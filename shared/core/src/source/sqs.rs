@@ -5,7 +5,7 @@ use std::future::Future;
 use futures_util::future::BoxFuture;
 use jiff::SignedDuration;
 
-use super::{Placement, Poll, PollError, Polled, Source, SourceId, Turn, Writer};
+use super::{FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId, Turn, Writer};
 use crate::ports::{ErrorClass, ErrorKind};
 use crate::queue::{self, Conversion, Envelopes, Message};
 use crate::target::TargetKey;
@@ -149,7 +149,7 @@ impl<Q: PulledQueue> Source for SqsSource<Q> {
         SignedDuration::ZERO
     }
 
-    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>> {
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>> {
         Box::pin(async move {
             let polled = self.pull(turn.writer).await?;
             Ok(Poll {

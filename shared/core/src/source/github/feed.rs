@@ -19,7 +19,9 @@ use crate::github::feed::{
     Attempt, Closed, Item, ItemMeaning, NotAPage, closed_near, event_item, events_page, run_item, runs_page,
 };
 use crate::ports::ErrorKind;
-use crate::source::{Cursor, Found, Placement, Poll, PollCounts, PollError, Polled, Source, SourceId, Turn, Written};
+use crate::source::{
+    Cursor, FailedPoll, Found, Placement, Poll, PollCounts, PollError, Polled, Source, SourceId, Turn, Written,
+};
 use crate::target::TargetKey;
 
 /// Items of a page. GitHub gives no more, whatever it is asked for.
@@ -165,10 +167,23 @@ impl<A: Api> Feed<A> {
         Ok(items.into_iter().map(read).collect())
     }
 
-    async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, PollError> {
-        let now = turn.time.now();
+    async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, Box<FailedPoll>> {
+        let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
+        match self.read(&mut round).await {
+            Ok((polled, cursor)) => Ok(Poll {
+                cursor,
+                ..round.poll(polled)
+            }),
+            Err(error) => Err(round.failed(error, None)),
+        }
+    }
+
+    /// Reads what there is to be read. Gives what came of it, and how far that is.
+    async fn read(&self, round: &mut Round<'_, A>) -> Result<(Polled, Option<Cursor>), PollError> {
+        let now = round.now();
         // A cursor that cannot be read is no first contact: nothing is skipped for it, and what is known stays known.
-        let remembered = turn
+        let remembered = round
+            .turn
             .cursor
             .map(|cursor| serde_json::from_str(cursor.as_str()).unwrap_or_default());
         let is_first = remembered.is_none();
@@ -182,10 +197,9 @@ impl<A: Api> Feed<A> {
         let age = SignedDuration::from_secs(now.as_second().saturating_sub(memory.read_all));
         let reads_all = memory.unfinished || age >= self.config.read_all_every;
         let seen: BTreeSet<String> = memory.marks.iter().cloned().collect();
-        let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
-        let listing = match self.list(&mut round, &memory, &seen, reads_all).await? {
+        let listing = match self.list(round, &memory, &seen, reads_all).await? {
             Ok(listing) => listing,
-            Err(polled) => return Ok(round.poll(polled)),
+            Err(polled) => return Ok((polled, None)),
         };
         let met = listing.items.iter().any(|listed| seen.contains(&listed.item.mark));
         if listing.is_cut && !met && !is_first {
@@ -196,7 +210,7 @@ impl<A: Api> Feed<A> {
             handled,
             all,
             throttled,
-        } = self.offer(&mut round, &listing, &memory, &seen).await?;
+        } = self.offer(round, &listing, &memory, &seen).await?;
         let finished = listing.finished && all;
         memory.marks = marks(&listing, &handled, memory.marks);
         memory.marks.truncate(match self.kind {
@@ -214,10 +228,7 @@ impl<A: Api> Feed<A> {
             (None, 0) => Polled::Empty,
             (None, written) => Polled::Emitted(written),
         };
-        Ok(Poll {
-            cursor,
-            ..round.poll(polled)
-        })
+        Ok((polled, cursor))
     }
 
     /// Reads pages until one of them holds nothing new, or all of them. `Err` in the inner result where the poll is over.
@@ -552,7 +563,7 @@ impl<A: Api> Source for Feed<A> {
         self.config.interval
     }
 
-    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>> {
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>> {
         Box::pin(self.poll_once(turn))
     }
 }

@@ -21,7 +21,7 @@ use crate::delivery::{DeliveryKey, EventName, Guid, HookId};
 use crate::event::Repository;
 use crate::github::time::instant;
 use crate::ports::{ErrorKind, LedgerError};
-use crate::source::{Cursor, Placement, Poll, PollError, Polled, Readback, Source, SourceId, Turn};
+use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Readback, Source, SourceId, Turn};
 use crate::target::TargetKey;
 
 /// Entries of a page.
@@ -286,14 +286,17 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
     }
 
-    async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, PollError> {
+    async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, Box<FailedPoll>> {
         let before = turn.cursor.map(Cursor::as_str).unwrap_or_default();
         let mut memory: Remembered = serde_json::from_str(before).unwrap_or_default();
         let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
-        let polled = match self.work(&mut round, &mut memory).await {
+        let worked = self.work(&mut round, &mut memory).await;
+        let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
+        let cursor = after.and_then(Cursor::new);
+        let polled = match worked {
             Ok(()) | Err(Stop::Over(None)) => None,
             Err(Stop::Over(Some(span))) => Some(Polled::Throttled(span)),
-            Err(Stop::Failed(error)) => return Err(error),
+            Err(Stop::Failed(error)) => return Err(round.failed(error, cursor)),
         };
         let counts = round.counts;
         let emitted = counts.recovered.saturating_add(counts.redeliveries);
@@ -301,9 +304,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             Ok(0) | Err(_) => Polled::Empty,
             Ok(emitted) => Polled::Emitted(emitted),
         });
-        let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
         Ok(Poll {
-            cursor: after.and_then(Cursor::new),
+            cursor,
             // Nobody asks for a longer one: what is configured now counts.
             interval: Some(self.config.interval),
             ..round.poll(polled)
@@ -705,7 +707,7 @@ impl<A: Api, M: MissingStore> Source for Recovery<A, M> {
         self.config.interval
     }
 
-    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, PollError>> {
+    fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>> {
         Box::pin(self.poll_once(turn))
     }
 }
