@@ -10,3 +10,4 @@ mod conditional;
 mod limits;
 mod pages;
 mod runs;
+mod schedule;

@@ -47,7 +47,9 @@ struct Run {
     /// Behind that there was nothing.
     all_found: bool,
     resting: Option<BTreeMap<TargetKey, Resting>>,
-    /// A row that cannot be read: said when there is nothing else to be polled.
+    /// What was handed out last is polled by everybody: something else has its turn.
+    was_own: bool,
+    /// A row that could not be read. It is told when everything else has had its turn.
     unreadable: Option<LedgerError>,
 }
 
@@ -301,15 +303,22 @@ impl<S: SourceStore, T: TimeAndChance> Scheduler for LedgerScheduler<S, T> {
             if now > last_start || self.all_rest(now) {
                 return Ok(None);
             }
-            if let Some(held) = self.next_own(now).await? {
+            // What everybody polls may always be due. It takes turns with the others.
+            let was_own = std::mem::take(&mut self.run().was_own);
+            if !was_own && let Some(held) = self.next_own(now).await? {
+                self.run().was_own = true;
                 return Ok(Some(held));
             }
-            let Some(due) = self.find(now).await? else {
-                let unreadable = self.run().unreadable.take();
-                return unreadable.map_or(Ok(None), Err);
+            let found = match self.find(now).await? {
+                Some(due) => self.take(&due).await?,
+                None if was_own => self.next_own(now).await?,
+                None => {
+                    let unreadable = self.run().unreadable.take();
+                    return unreadable.map_or(Ok(None), Err);
+                }
             };
-            if let Some(held) = self.take(&due).await? {
-                return Ok(Some(held));
+            if found.is_some() {
+                return Ok(found);
             }
         }
     }

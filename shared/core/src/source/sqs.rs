@@ -17,6 +17,9 @@ const WAIT_SECONDS_MAX: u32 = 20;
 /// How long a queue that throttles is left alone.
 const THROTTLED: SignedDuration = SignedDuration::from_secs(30);
 
+/// How long a queue is left alone that is not waited for: to ask without end would cost and find nothing.
+const UNWAITED: SignedDuration = SignedDuration::from_secs(1);
+
 /// How a queue is pulled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqsSourceConfig {
@@ -144,9 +147,13 @@ impl<Q: PulledQueue> Source for SqsSource<Q> {
         &self.target
     }
 
-    /// Waiting for messages is part of a poll.
+    /// Waiting for messages is part of a poll. Without, an empty queue is left alone for a while.
     fn interval(&self) -> SignedDuration {
-        SignedDuration::ZERO
+        if self.config.wait_time_seconds == 0 {
+            UNWAITED
+        } else {
+            SignedDuration::ZERO
+        }
     }
 
     fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>> {
