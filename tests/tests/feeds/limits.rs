@@ -105,13 +105,14 @@ async fn a_refusal_for_want_of_permission_stops_nothing_else() {
         (6, 1, 0)
     );
     assert_eq!(round.tally.errors[0].1.word(), "forbidden");
-    for _ in 1..60 {
+    let mut asked = 0;
+    for _ in 1..=60 {
         bench.pass(60);
         let round = bench.round().await;
-        assert_eq!((round.asked("acme/app1"), round.requests.len()), (0, 5));
+        asked += round.asked("acme/app1");
+        assert_eq!(round.requests.len() - round.asked("acme/app1"), 5, "the others go on");
     }
-    bench.pass(60);
-    assert_eq!(bench.round().await.asked("acme/app1"), 1);
+    assert!((1..=6).contains(&asked), "{asked} tries in an hour");
 }
 
 #[tokio::test]
@@ -178,7 +179,7 @@ async fn waits_are_measured_by_githubs_clock_and_none_is_longer_than_an_hour() {
 #[tokio::test]
 async fn the_last_request_rests_its_credential_whatever_came_of_it() {
     // RATE-01: also where it was answered with a failure, or not for us.
-    for (status, polled) in [(404, 2), (502, 3)] {
+    for status in [404, 502] {
         let bench = bench(3);
         let reset = bench.now() + secs(600);
         lock(&bench.fake).leave("token", 1, reset);
@@ -191,7 +192,7 @@ async fn the_last_request_rests_its_credential_whatever_came_of_it() {
         bench.pass(600);
         assert_eq!(by(&bench.round().await.requests, "token").len(), 0, "{status}");
         bench.pass(5);
-        assert_eq!(by(&bench.round().await.requests, "token").len(), polled, "{status}");
+        assert_eq!(by(&bench.round().await.requests, "token").len(), 3, "{status}");
     }
 }
 
