@@ -381,6 +381,8 @@ struct Rule {
     part: String,
     left: usize,
     bend: Bend,
+    /// Requests never arrive.
+    is_cut: bool,
 }
 
 /// The way to the fake, on which a test changes answers. GitHub has got every request all the same.
@@ -413,12 +415,30 @@ impl Wire {
             part: part.to_owned(),
             left: times,
             bend: Box::new(bend),
+            is_cut: false,
+        });
+    }
+
+    /// The next `times` requests whose URL contains `part` never arrive, and fail like this.
+    pub fn cut(&self, part: &str, times: usize, class: ErrorClass) {
+        self.rules().push(Rule {
+            part: part.to_owned(),
+            left: times,
+            bend: Box::new(move |_| Err(class)),
+            is_cut: true,
         });
     }
 
     /// From now on answers arrive as they were given.
     pub fn mend(&self) {
         self.rules().clear();
+    }
+
+    /// What `look` makes of the rule that is for this URL.
+    fn rule<R>(&self, url: &str, look: impl FnOnce(&mut Rule) -> R) -> Option<R> {
+        let mut rules = self.rules();
+        let mut rules = rules.iter_mut();
+        rules.find(|rule| rule.left > 0 && url.contains(&rule.part)).map(look)
     }
 
     fn rules(&self) -> MutexGuard<'_, Vec<Rule>> {
@@ -428,13 +448,17 @@ impl Wire {
 
 impl Api for Wire {
     async fn ask(&self, request: Request<'_>) -> Result<Answer, ApiError> {
-        let answer = self.api.ask(request).await?;
-        let mut rules = self.rules();
-        let mut rules = rules.iter_mut();
-        let rule = rules.find(|rule| rule.left > 0 && request.url.contains(&rule.part));
-        let Some(rule) = rule else { return Ok(answer) };
-        rule.left -= 1;
-        (rule.bend)(answer).map_err(|class| ApiError {
+        let is_cut = self.rule(request.url, |rule| rule.is_cut) == Some(true);
+        let answer = if is_cut {
+            Answer::default()
+        } else {
+            self.api.ask(request).await?
+        };
+        let bent = self.rule(request.url, |rule| {
+            rule.left -= 1;
+            (rule.bend)(answer.clone())
+        });
+        bent.unwrap_or(Ok(answer)).map_err(|class| ApiError {
             on: request.url.to_owned(),
             class,
             source: None,

@@ -5,14 +5,16 @@ mod writer;
 
 use std::collections::BTreeMap;
 
-use futures_util::future::{Either, select};
+use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::ports::{LedgerError, TimeAndChance};
 use crate::schedule::{Ended, Held, Returned, Scheduler};
 use crate::shed::{Observation, Shedder, TargetStore};
-use crate::source::{FailedPoll, Poll, PollCounts, PollError, Polled, Rests, Source, SourceId, Turn, Writer};
+use crate::source::{
+    FailedPoll, Found, Poll, PollCounts, PollError, Polled, Readback, Rests, Source, SourceId, Turn, Writer, Written,
+};
 
 pub use writer::{LedgerWriter, WriteCounts, seen_only_by};
 
@@ -174,11 +176,12 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
 struct WriterRef<'a, W: ?Sized>(&'a W);
 
 impl<W: Writer + ?Sized> Writer for WriterRef<'_, W> {
-    fn write(
-        &self,
-        found: crate::source::Found,
-    ) -> futures_util::future::BoxFuture<'_, Result<crate::source::Written, LedgerError>> {
+    fn write(&self, found: Found) -> BoxFuture<'_, Result<Written, LedgerError>> {
         self.0.write(found)
+    }
+
+    fn write_delivery(&self, readback: Readback) -> BoxFuture<'_, Result<Written, LedgerError>> {
+        self.0.write_delivery(readback)
     }
 }
 

@@ -9,5 +9,6 @@
 mod conditional;
 mod limits;
 mod pages;
+mod recovery;
 mod runs;
 mod schedule;

@@ -365,10 +365,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             next = answer.1;
         }
         if logs.is_empty() {
-            return Err(Stop::Failed(PollError::Misconfigured {
-                source_id: self.id.clone(),
-                word: "no_hook_of_ours",
-            }));
+            return Err(self.misconfigured("no_hook_of_ours"));
         }
         Ok(logs)
     }
@@ -400,7 +397,10 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             serde_json::Value::String(text) => text,
             other => other.to_string(),
         });
-        memory.app_hook = id.filter(|id| HookId::parse(Some(id)).is_some());
+        let id = id.filter(|id| HookId::parse(Some(id)).is_some());
+        // Without it nothing can be found in the ledger, and that is no empty log.
+        let id = id.ok_or_else(|| self.misconfigured("no_hook_id"))?;
+        memory.app_hook = Some(id);
         Ok(memory.app_hook.clone())
     }
 
@@ -427,6 +427,13 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         })
     }
 
+    fn misconfigured(&self, word: &'static str) -> Stop {
+        Stop::Failed(PollError::Misconfigured {
+            source_id: self.id.clone(),
+            word,
+        })
+    }
+
     fn unkept(&self, source: LedgerError) -> Stop {
         Stop::Failed(PollError::Unkept {
             source_id: self.id.clone(),
@@ -449,36 +456,36 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             .through
             .saturating_sub(SLACK.as_secs())
             .max(before(self.config.retention));
-        let is_resumed = read.pass.is_some();
-        let (top, mut url) = match read.pass.take() {
-            Some(pass) => (pass.top, pass.next),
-            None => (before(GRACE), format!("{path}?per_page={PAGE_ITEMS}")),
-        };
+        let first = format!("{path}?per_page={PAGE_ITEMS}");
+        // What is stored of a pass that stops anywhere below is the page that it stopped at.
+        let mut pass = read.pass.clone().unwrap_or_else(|| Pass {
+            top: before(GRACE),
+            next: first.clone(),
+        });
+        let mut is_resumed = pass.next != first;
         loop {
+            read.pass = Some(pass.clone());
             if *pages == 0 {
-                read.pass = Some(Pass { top, next: url });
                 return Ok(());
             }
             *pages = pages.saturating_sub(1);
-            let asked = round.get(&url).await;
+            let asked = round.get(&pass.next).await;
             if is_resumed && matches!(asked, Asked::Ended | Asked::Misconfigured("not_found")) {
                 // GitHub does not know that place any more: the pass begins anew, and nothing was passed over.
+                read.pass = None;
                 return Ok(());
             }
-            let page = match self.fine(asked) {
-                Ok(page) => page,
-                Err(stop) => {
-                    read.pass = Some(Pass { top, next: url });
-                    return Err(stop);
-                }
-            };
+            is_resumed = false;
+            let page = self.fine(asked)?;
             let entries: Vec<Box<RawValue>> = self.shape(&page.0)?;
             let oldest = self.judge(round, hook, &entries, now, floor).await?;
-            let is_through = oldest.is_none_or(|oldest| oldest < floor);
+            // A page of which nothing can be read says nothing of how old what is behind it is.
+            let is_through = entries.is_empty() || oldest.is_some_and(|oldest| oldest < floor);
             match page.1.filter(|_| !is_through) {
-                Some(next) => url = next,
+                Some(next) => pass.next = next,
                 None => {
-                    read.through = read.through.max(top);
+                    read.pass = None;
+                    read.through = read.through.max(pass.top);
                     return Ok(());
                 }
             }
@@ -564,34 +571,67 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
         let keys: Vec<DeliveryKey> = due.iter().map(|missing| missing.key.clone()).collect();
         let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
+        let mut answered = false;
+        let mut unanswered = Vec::new();
+        let mut failed = None;
         for missing in &due {
             if kept.contains(&missing.key) {
                 self.here(round, missing).await?;
                 continue;
             }
-            let forgotten_at = missing
-                .delivered_at
-                .saturating_add(self.config.retention.saturating_sub(RETENTION_MARGIN));
-            let is_forgotten = forgotten_at.is_ok_and(|forgotten_at| now >= forgotten_at);
-            let Some(log) = logs.get(missing.key.hook.as_str()).filter(|_| !is_forgotten) else {
-                let word = if is_forgotten { "expired" } else { "no_hook" };
-                self.settle(round, missing, Becomes::Lost(word)).await?;
-                continue;
+            let log = match self.log_of(missing, logs, now) {
+                Ok(log) => log,
+                Err(word) => {
+                    self.settle(round, missing, Becomes::Lost(word)).await?;
+                    continue;
+                }
             };
-            if missing.too_large && self.config.remedy == Remedy::Redeliver {
-                self.settle(round, missing, Becomes::Lost("too_large")).await?;
-                continue;
-            }
-            if missing.asked >= self.config.attempts_max {
-                self.settle(round, missing, Becomes::Lost("asked_too_often")).await?;
-                continue;
-            }
-            match self.config.remedy {
-                Remedy::Redeliver => self.redeliver(round, missing, log).await?,
-                Remedy::Fetch => self.fetch(round, missing, log).await?,
+            let got = match self.config.remedy {
+                Remedy::Redeliver => self.redeliver(round, missing, log).await,
+                Remedy::Fetch => self.fetch(round, missing, log).await,
+            };
+            match got {
+                Ok(()) => answered = true,
+                // It fails alone, if the others do not fail too.
+                Err(Stop::Failed(error @ PollError::Unanswered { .. })) => {
+                    failed = failed.or(Some(error));
+                    unanswered.push(missing);
+                }
+                Err(stop) => return Err(stop),
             }
         }
-        Ok(())
+        // Where GitHub answers for others, it is this one that fails: it was asked for, and not for ever.
+        for missing in unanswered.into_iter().filter(|_| answered) {
+            self.settle(round, missing, self.asked_now(round, missing)).await?;
+        }
+        failed.map_or(Ok(()), |error| Err(Stop::Failed(error)))
+    }
+
+    /// The log that a missing delivery can be got from, or why it never will be.
+    fn log_of<'l>(
+        &self,
+        missing: &Missing,
+        logs: &'l BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<&'l str, &'static str> {
+        let kept_for = self.config.retention.saturating_sub(RETENTION_MARGIN);
+        let forgotten_at = missing.delivered_at.saturating_add(kept_for);
+        if forgotten_at.is_ok_and(|forgotten_at| now >= forgotten_at) {
+            return Err("expired");
+        }
+        let log = logs.get(missing.key.hook.as_str()).ok_or("no_hook")?;
+        if missing.too_large && self.config.remedy == Remedy::Redeliver {
+            return Err("too_large");
+        }
+        if missing.asked >= self.config.attempts_max {
+            return Err("asked_too_often");
+        }
+        Ok(log)
+    }
+
+    fn asked_now(&self, round: &Round<'_, A>, missing: &Missing) -> Becomes {
+        let due_at = round.now().saturating_add(self.patience(missing.asked));
+        Becomes::Asked(due_at.unwrap_or(Timestamp::MAX))
     }
 
     /// A missing delivery is here. Where it was asked for, that is why.
@@ -625,11 +665,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         match round.ask(post).await {
             Asked::Fine(_) => {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
-                let due_at = round
-                    .now()
-                    .saturating_add(self.patience(missing.asked))
-                    .unwrap_or(Timestamp::MAX);
-                self.settle(round, missing, Becomes::Asked(due_at)).await
+                self.settle(round, missing, self.asked_now(round, missing)).await
             }
             other => self.refused(round, missing, other).await,
         }
