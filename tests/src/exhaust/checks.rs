@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_that_turns_out_to_be_recoverys_is_none_and_one_that_turns_back_is_seen() {
+    fn a_delivery_that_turns_out_to_be_of_recovery_is_none_and_one_that_turns_back_is_seen() {
         let text = |word: &str| AttributeValue::S(word.to_owned());
         for (nets, expected) in [(["webhook", "recovery"], ""), (["recovery", "webhook"], "changed")] {
             check(expected, |checks| {

@@ -40,7 +40,7 @@ every_ledger_promises!(
     what_was_asked_for_is_due_again_later_and_counts,
     what_is_here_or_lost_is_not_looked_at_again,
     what_is_settled_stays_settled,
-    an_event_that_only_its_recovered_delivery_tells_of_is_recoverys_alone,
+    an_event_that_only_its_recovered_delivery_tells_of_belongs_to_recovery_alone,
     an_event_of_another_hooks_delivery_is_that_webhooks_too,
     an_event_that_a_feed_saw_first_stays_the_feeds,
     attributing_twice_changes_nothing_and_says_the_same,
@@ -275,7 +275,7 @@ async fn what_is_settled_stays_settled(engine: impl Engine<Ledger: MissingStore>
 
 // --- who has seen it ------------------------------------------------------------------------------------------------------
 
-async fn an_event_that_only_its_recovered_delivery_tells_of_is_recoverys_alone(
+async fn an_event_that_only_its_recovered_delivery_tells_of_belongs_to_recovery_alone(
     engine: impl Engine<Ledger: MissingStore>,
 ) {
     let ledger = engine.ledger();

@@ -51,7 +51,7 @@ fn what_one_net_alone_has_seen_adds_up_to_what_the_others_missed() {
 }
 
 #[test]
-fn a_delivery_that_was_asked_for_is_recoverys_and_another_hooks_stays_a_webhooks() {
+fn a_delivery_that_was_asked_for_is_of_recovery_and_that_of_another_hook_stays_one_of_a_webhook() {
     let this = DeliveryKey::parse("42/6f1c").unwrap();
     let seen = |row: &EventRow| {
         let (first, seen_by) = row.recovered_through(&this);
