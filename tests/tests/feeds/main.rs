@@ -9,6 +9,7 @@
 mod conditional;
 mod limits;
 mod pages;
+mod recorded;
 mod recovery;
 mod runs;
 mod schedule;

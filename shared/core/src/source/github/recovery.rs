@@ -530,16 +530,20 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 hook: hook.clone(),
                 guid,
             };
-            // Newest first: the first attempt that is met is the newest.
-            newest_of.entry(key.clone()).or_insert(Missing {
-                key,
+            let missing = Missing {
+                key: key.clone(),
                 attempt_id: entry.id,
                 event_name,
                 delivered_at,
                 too_large: entry.status_code == Some(TOO_LARGE),
                 asked: 0,
                 due_at: delivered_at,
-            });
+            };
+            // GitHub shows the newest first, and its own example does not.
+            let newest = newest_of.entry(key).or_insert_with(|| missing.clone());
+            if newest.delivered_at < missing.delivered_at {
+                *newest = missing;
+            }
         }
         let keys: Vec<DeliveryKey> = newest_of.keys().cloned().collect();
         if keys.is_empty() {
