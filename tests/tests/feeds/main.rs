@@ -6,6 +6,7 @@
     reason = "clippy allows it in tests, and does not take what tests call for a part of them"
 )]
 
+mod base;
 mod conditional;
 mod limits;
 mod pages;

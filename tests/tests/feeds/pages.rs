@@ -72,6 +72,33 @@ async fn a_crash_after_the_first_of_three_leads_to_the_missing_two_in_the_next_r
 }
 
 #[tokio::test]
+async fn a_poller_that_dies_in_the_middle_leaves_what_it_did_not_write_to_the_next_one() {
+    // COND-09, SCHD-03
+    let bench = bench();
+    bench.round().await;
+    bench.pass(60);
+    let expected = comments(&bench, 3, &Hooked::Silent);
+    let nothing = Script::Pass(bench.stand.time.clone(), secs(0));
+    bench.stand.ledger.once(Call::AdmitEvent, nothing);
+    bench.stand.ledger.once(Call::AdmitEvent, Script::Hang);
+    let dying = async {
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        round = bench.round() => assert!(round.tally.polls == 0, "it never ends"),
+        () = dying => {}
+    }
+    assert_eq!(bench.events().await.len(), 1);
+    assert_eq!(bench.round().await.tally.polls, 0, "its lease is not over");
+    bench.pass(60);
+    let next = bench.round().await;
+    assert_eq!((next.written.accepted, next.written.duplicates), (2, 1));
+    assert_eq!(bench.sent(), expected);
+}
+
+#[tokio::test]
 async fn what_webhooks_missed_is_found_behind_a_page_of_what_they_told() {
     // S3-27: what came by webhook does not count as seen by the feed.
     let bench = bench();

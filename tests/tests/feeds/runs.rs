@@ -4,7 +4,7 @@ use forebay_core::api::Answer;
 use forebay_core::ledger::Reason;
 use forebay_core::ports::ErrorClass;
 use forebay_core::source::github::FeedKind;
-use forebay_tests::github::{Happening, Hooked, Occasion, What, lock};
+use forebay_tests::github::{Happening, HookTarget, Hooked, Occasion, What, lock};
 use forebay_tests::polling::{Bench, token};
 
 const APP: &str = "acme/app";
@@ -42,6 +42,20 @@ async fn each_attempt_that_ends_badly_is_an_event_and_a_third_round_finds_none()
     bench.pass(60);
     assert_eq!(bench.round().await.written.accepted, 0);
     assert_eq!(bench.sent(), [attempt(&failed, 1), attempt(&failed, 2)]);
+}
+
+#[tokio::test]
+async fn a_failure_that_webhook_and_feeds_tell_of_is_one_event_and_one_message() {
+    // FEED-05, S3-21: ids are the same across feeds, polls and nets.
+    let mut bench = bench();
+    bench.add_feed(FeedKind::Events, APP, token());
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    let failed = bench.happen(&run("failure").hooked(Hooked::Delivered));
+    assert_eq!(bench.deliver().await, [202]);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.written.duplicates), (0, 1));
+    assert_eq!(bench.sent(), [attempt(&failed, 1)]);
+    assert_eq!(bench.events().await.len(), 1);
 }
 
 #[tokio::test]

@@ -44,6 +44,21 @@ async fn a_signature_counts_over_the_decoded_bytes_and_those_are_kept() {
 }
 
 #[tokio::test]
+async fn one_signed_body_is_taken_as_text_and_as_base64() {
+    // LOCL-03: what stands in front of the function decides which it is.
+    let digits = "5a141d3c2520a03159f408872fe006eb5820338bf144c633c750caf2f5ec175b";
+    let base64 = "eyJhY3Rpb24iOiJjcmVhdGVkIiwiY29tbWVudCI6eyJpZCI6NywiYm9keSI6InNoaXAgaXQifX0=";
+    let text = r#"{"action":"created","comment":{"id":7,"body":"ship it"}}"#;
+    let headers = headers("issue_comment", 1, "application/json", digits);
+    for (body, is_base64) in [(text, false), (base64, true)] {
+        let (stand, status) = answer(&headers, body, is_base64).await;
+        assert_eq!(status, 202);
+        let kept = stand.ledger.body(&key(1)).await.unwrap().unwrap();
+        assert_eq!(kept, text.as_bytes());
+    }
+}
+
+#[tokio::test]
 async fn a_signed_body_that_is_no_text_is_kept_exactly_and_ends_as_malformed() {
     // SIG-20, S2-04
     let digits = "6e2661dac23b865d4f9cedaf4f32533be63db54d0d592e295e3037535b2ef1ec";
