@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay::trial::{Ended, Error, Ran, Trial, run};
-use forebay_aws::clock::System;
+use forebay_aws::clock::{System, pause};
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::event::Net;
 use tokio::net::TcpListener;
@@ -33,14 +33,14 @@ use crate::table;
 use plan::{Plan, REPOSITORIES};
 
 /// Longest time of all.
-const LONGEST: Duration = Duration::from_secs(20 * 60);
+const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// How often the poller is started besides its schedule.
 const POLL: Duration = Duration::from_secs(7);
 /// How often it is looked whether everything has come.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long after the last happening everything has to have come: two polls of every feed, a delivery that is found missing, asked
-/// for, and looked for again.
-const QUIET_MAX: Duration = Duration::from_secs(10 * 60);
+/// How long after the last happening everything has to have come: two polls of every feed, and deliveries that are found missing, asked
+/// for a second apart, and looked for again.
+const QUIET_MAX: Duration = Duration::from_secs(20 * 60);
 /// Happenings between two posts of deliveries.
 const STRIDE: usize = 20;
 /// How many of the poller's runs are killed.
@@ -256,7 +256,7 @@ impl Nets {
             let shoot = async {
                 if is_shot {
                     let wait = u64::try_from(chance.below(KILL_MS_MAX)).unwrap_or(0);
-                    tokio::time::sleep(Duration::from_millis(wait)).await;
+                    pause(Duration::from_millis(wait)).await;
                     killer.poller(&mut chance).is_some()
                 } else {
                     false

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_aws::clock::System;
+use forebay_aws::clock::{System, pause};
 use forebay_aws::config::{POLLER_SECONDS_MAX, PollerConfig};
 use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
 use forebay_aws::github::GithubApi;
@@ -210,7 +210,7 @@ where
             return Ok(false);
         }
         let wait = due.due_at.duration_since(now).max(SignedDuration::ZERO);
-        tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await;
+        pause(Duration::try_from(wait).unwrap_or_default()).await;
         Ok(true)
     }
 

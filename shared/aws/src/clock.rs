@@ -27,6 +27,6 @@ impl TimeAndChance for System {
 
 /// Waits. Every caller bounds how often and how long.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that waits")]
-pub(crate) async fn pause(span: Duration) {
+pub async fn pause(span: Duration) {
     tokio::time::sleep(span).await;
 }

@@ -91,11 +91,12 @@ impl Plan {
         if is_fed {
             inboxes.insert(agent.to_owned());
         }
-        match what {
-            What::Merged { .. } => inboxes.insert("dispatcher".to_owned()),
-            What::Release { .. } => inboxes.insert("notice".to_owned()),
-            _ => false,
-        };
+        if let What::Merged { .. } = what {
+            inboxes.insert("dispatcher".to_owned());
+        }
+        if let What::Release { .. } = what {
+            inboxes.insert("notice".to_owned());
+        }
         self.expected.push(Expected {
             id: EventId::new(id),
             seen_by: nets.into_iter().filter(|(_, sees)| *sees).map(|(net, _)| net).collect(),
@@ -169,11 +170,14 @@ impl Plan {
     }
 
     fn remember(&mut self, place: usize, what: &What, number: Option<u64>, id: u64) {
-        match what {
-            What::PullRequest { .. } => self.pulls[place].extend(number),
-            What::Issue { .. } => self.issues[place].extend(number),
-            What::Run { .. } => self.runs[place].push(id),
-            _ => {}
+        if let What::PullRequest { .. } = what {
+            self.pulls[place].extend(number);
+        }
+        if let What::Issue { .. } = what {
+            self.issues[place].extend(number);
+        }
+        if let What::Run { .. } = what {
+            self.runs[place].push(id);
         }
     }
 }

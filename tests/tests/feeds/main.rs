@@ -2,6 +2,7 @@
 //! never, and the ledger, the inboxes and the requests are looked at behind it.
 
 #![expect(
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "clippy allows it in tests, and does not take what tests call for a part of them"
 )]

@@ -134,7 +134,11 @@ fn line(recorded: &Recorded) -> String {
     let now = answer.date.unwrap_or(Timestamp::UNIX_EPOCH);
     let standing = match Limits::default().judge(answer, now, 0) {
         Standing::Fine => String::new(),
-        other => format!(" {other:?}"),
+        other @ (Standing::NotModified
+        | Standing::Limited(_)
+        | Standing::Misconfigured(_)
+        | Standing::Ended
+        | Standing::Failed) => format!(" {other:?}"),
     };
     write!(line, "{standing}").unwrap();
     for (name, value) in [

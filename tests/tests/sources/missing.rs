@@ -157,7 +157,7 @@ async fn what_is_missing_is_noted_whole_and_due_when_it_was_made(engine: impl En
     assert_eq!(note(&*ledger, &log("app"), &rows).await, 2);
     assert_eq!(note(&*ledger, &log("app"), &[]).await, 0);
     assert_eq!(due(&*ledger, &log("app"), 9, 10).await, []);
-    assert_eq!(due(&*ledger, &log("app"), 10, 10).await, [plain.clone()]);
+    assert_eq!(due(&*ledger, &log("app"), 10, 10).await, std::slice::from_ref(&plain));
     assert_eq!(due(&*ledger, &log("app"), 20, 10).await, [plain, large]);
 }
 
@@ -227,7 +227,7 @@ async fn what_was_asked_for_is_due_again_later_and_counts(engine: impl Engine<Le
         assert_eq!(due(&*ledger, &log("app"), i64::from(asked) * 300 - 1, 10).await, []);
         assert_eq!(
             due(&*ledger, &log("app"), i64::from(asked) * 300, 10).await,
-            [expected.clone()]
+            std::slice::from_ref(&expected)
         );
         known = expected;
     }

@@ -356,8 +356,10 @@ fn or_insert(object: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// When an issue was closed, by a page of its history (`/repos/{owner}/{name}/issues/{number}/events`): the closing nearest to
-/// `near`, if one is near it. A long history is not read to its end, and another closing is no answer.
+/// When an issue was closed, by a page of its history: the closing nearest to `near`, if one is near it.
+///
+/// The page is one of `/repos/{owner}/{name}/issues/{number}/events`. A long history is not read to its end, and another
+/// closing is no answer.
 ///
 /// # Errors
 /// [`NotAPage`] where the page is none.
@@ -392,7 +394,7 @@ mod tests {
     fn event(item: &Value) -> Event {
         match read(item).meaning {
             ItemMeaning::Event(event, _) => *event,
-            other => panic!("{other:?}"),
+            other @ (ItemMeaning::Closed(_) | ItemMeaning::Skipped(_) | ItemMeaning::Malformed) => panic!("{other:?}"),
         }
     }
 

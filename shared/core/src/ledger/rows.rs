@@ -248,7 +248,7 @@ impl EventRow {
         }
         let first_seen = match self.first_seen {
             Net::Webhook if is_this => Net::Recovery,
-            first_seen => first_seen,
+            first_seen @ (Net::Webhook | Net::Feed | Net::Recovery | Net::Queue) => first_seen,
         };
         (first_seen, seen_by)
     }

@@ -104,7 +104,11 @@ impl<'a, A: Api> Round<'a, A> {
         let standing = self.limits.judge(&answer, now, self.turn.strikes);
         let limited = match standing {
             Standing::Limited(span) => Some(span),
-            _ => rest.filter(|_| answer.remaining == Some(0)),
+            Standing::Fine
+            | Standing::NotModified
+            | Standing::Misconfigured(_)
+            | Standing::Ended
+            | Standing::Failed => rest.filter(|_| answer.remaining == Some(0)),
         };
         if let Some(span) = limited {
             self.is_spent = true;

@@ -1,5 +1,7 @@
 //! The whole table, every way of a few steps, and the sentences that matter most.
 
+#![expect(clippy::arithmetic_side_effects, reason = "instants of a few minutes, in tests")]
+
 use std::fmt::Write as _;
 
 use super::*;

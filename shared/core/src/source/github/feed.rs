@@ -291,7 +291,10 @@ impl<A: Api> Feed<A> {
                 listing.items = items;
                 answer.next.filter(|_| !covered)
             }
-            _ => None,
+            // Why a poll ends that has done nothing yet: said above.
+            Asked::Ended | Asked::OutOfTime | Asked::Throttled(_) | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
+                None
+            }
         };
         for _ in 1..PAGES_MAX {
             let Some(url) = next.take() else { break };
@@ -398,7 +401,7 @@ impl<A: Api> Feed<A> {
                     offered.handled.insert(earlier.mark());
                     continue;
                 }
-                other => {
+                other @ (Asked::NotModified(_) | Asked::OutOfTime | Asked::Throttled(_) | Asked::Unanswered(_)) => {
                     offered.stop(&other);
                     return Ok(());
                 }
@@ -433,7 +436,7 @@ impl<A: Api> Feed<A> {
                 };
                 event_item(self.config.host.as_deref(), &listed.raw, Some(at)).meaning
             }
-            meaning => meaning.clone(),
+            meaning @ (ItemMeaning::Event(..) | ItemMeaning::Skipped(_) | ItemMeaning::Malformed) => meaning.clone(),
         };
         match meaning {
             ItemMeaning::Event(event, names) => {
@@ -479,7 +482,7 @@ impl<A: Api> Feed<A> {
                     next = answer.next;
                 }
                 Asked::Misconfigured(_) | Asked::Ended => break,
-                other => {
+                other @ (Asked::NotModified(_) | Asked::OutOfTime | Asked::Throttled(_) | Asked::Unanswered(_)) => {
                     offered.stop(&other);
                     return None;
                 }

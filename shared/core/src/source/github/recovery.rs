@@ -393,9 +393,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let detail: Detail = self.shape(&self.fine(asked)?.0)?;
         let header = detail.request.headers.into_iter();
         let mut ids = header.filter(|(name, _)| name.eq_ignore_ascii_case("x-github-hook-id"));
-        let id = ids.next().map(|(_, value)| match value {
-            serde_json::Value::String(text) => text,
-            other => other.to_string(),
+        let id = ids.next().map(|(_, value)| match value.as_str() {
+            Some(text) => text.to_owned(),
+            None => value.to_string(),
         });
         let id = id.filter(|id| HookId::parse(Some(id)).is_some());
         // Without it nothing can be found in the ledger, and that is no empty log.
@@ -414,7 +414,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
         match asked {
             Asked::Fine(answer) => Ok((answer.body, answer.next)),
-            _ => Err(Stop::Over(None)),
+            Asked::NotModified(_)
+            | Asked::Ended
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_) => Err(Stop::Over(None)),
         }
     }
 
@@ -671,14 +676,24 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
                 self.settle(round, missing, self.asked_now(round, missing)).await
             }
-            other => self.refused(round, missing, other).await,
+            other @ (Asked::NotModified(_)
+            | Asked::Ended
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => self.refused(round, missing, other).await,
         }
     }
 
     async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
         let body = match round.get(&format!("{log}/{}", missing.attempt_id)).await {
             Asked::Fine(answer) => answer.body,
-            other => return self.refused(round, missing, other).await,
+            other @ (Asked::NotModified(_)
+            | Asked::Ended
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => return self.refused(round, missing, other).await,
         };
         let detail = serde_json::from_slice::<Detail>(&body).ok();
         let payload = detail.and_then(|detail| detail.request.payload);
@@ -713,7 +728,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 self.settle(round, missing, Becomes::Lost("refused")).await
             }
             Asked::Unanswered("too_large") => self.settle(round, missing, Becomes::Lost("too_large")).await,
-            other => self.fine(other).map(drop),
+            other @ (Asked::Fine(_)
+            | Asked::NotModified(_)
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => self.fine(other).map(drop),
         }
     }
 
