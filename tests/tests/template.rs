@@ -759,3 +759,17 @@ fn each_binary_has_the_name_of_its_folder_and_a_short_main() {
         assert!(main.lines().count() <= 40, "{folder}");
     }
 }
+
+#[test]
+fn what_is_lost_for_good_sounds_an_alarm_on_the_metric_that_counts_it() {
+    // REDL-07; the name is the one that the poller's line of metrics has, in a test of its own.
+    let template = Template::read();
+    let alarm = template.at("/Resources/LostDeliveries/Properties");
+    assert_eq!(alarm["MetricName"], "PollerLost");
+    assert_eq!(
+        alarm["Namespace"],
+        *template.at("/Resources/WebhookFunction/Properties/Environment/Variables/METRICS_NAMESPACE")
+    );
+    assert_eq!((&alarm["Threshold"], &alarm["Statistic"]), (&0.into(), &"Sum".into()));
+    assert_eq!(alarm["TreatMissingData"], "notBreaching");
+}

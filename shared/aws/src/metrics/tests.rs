@@ -68,6 +68,26 @@ fn records() -> Vec<Record> {
             targets_reopened: 0,
             shedder_unavailable: 1,
         }),
+        Record::Polled(Polled {
+            timestamp,
+            polls: 3,
+            requests: 4,
+            not_modified: 2,
+            rate_limited: 0,
+            failures: 0,
+            misconfigured: 0,
+            accepted: 1,
+            duplicates: 0,
+            skipped: 0,
+            malformed: 0,
+            gaps: 0,
+            missing: 2,
+            redeliveries: 1,
+            recovered: 0,
+            lost: 1,
+            duration_ms: 900,
+        }),
+        Record::SeenOnlyBy(SeenOnlyBy::new(timestamp, Net::Feed, -1)),
     ]
 }
 
@@ -93,7 +113,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn each_record_is_one_line_in_the_embedded_format() {
     let lines = lines();
-    assert_eq!(lines.len(), 5);
+    assert_eq!(lines.len(), 7);
     for line in &lines {
         assert_eq!(line["_aws"]["Timestamp"].as_i64(), Some(AT_MS), "milliseconds: {line}");
         for directive in line["_aws"]["CloudWatchMetrics"].as_array().unwrap() {
@@ -170,6 +190,23 @@ fn a_run_of_the_reaper_is_one_line_without_dimensions() {
     ];
     assert_eq!(metrics, expected.into());
     assert_eq!((&line["Backlog"], &line["OldestDueSeconds"]), (&2.into(), &61.into()));
+}
+
+#[test]
+fn a_run_of_the_poller_is_one_line_and_what_one_net_alone_has_seen_is_counted_by_net() {
+    let lines = lines();
+    assert_eq!(
+        (&lines[5]["PollerLost"], &lines[5]["PollerMissing"]),
+        (&1.into(), &2.into())
+    );
+    let directive = &lines[5]["_aws"]["CloudWatchMetrics"][0];
+    assert_eq!(directive["Dimensions"], serde_json::json!([[]]));
+    assert_eq!(
+        (&lines[6]["Net"], lines[6]["SeenOnlyBy"].as_f64()),
+        (&"feed".into(), Some(-1.0))
+    );
+    let directive = &lines[6]["_aws"]["CloudWatchMetrics"][0];
+    assert_eq!(directive["Dimensions"], serde_json::json!([["Net"]]));
 }
 
 #[test]
