@@ -6,4 +6,4 @@ mod report;
 mod run;
 
 pub use report::Report;
-pub use run::{POLL_TIME_MAX, Poller, STOP_MARGIN};
+pub use run::{Accesses, POLL_TIME_MAX, Poller, RunError, STOP_MARGIN};
