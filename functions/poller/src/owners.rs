@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use forebay_core::api::{Answer, Api, Credential, Limits, Request, Right, Standing};
 use forebay_core::event::Repository;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 /// Most pages of an owner's repositories: five thousand repositories.
@@ -17,6 +17,16 @@ const PAGE_ITEMS: usize = 100;
 pub(crate) struct Unlisted {
     pub(crate) owner: String,
     pub(crate) word: &'static str,
+    /// How long the credential rests, where a limit was the reason.
+    pub(crate) rest: Option<SignedDuration>,
+}
+
+/// The repositories of an owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) repositories: BTreeSet<Repository>,
+    /// How long the credential rests although it was answered well.
+    pub(crate) rest: Option<SignedDuration>,
 }
 
 #[derive(Deserialize)]
@@ -38,10 +48,11 @@ pub(crate) async fn repositories<A: Api>(
     credential: &Credential,
     limits: &Limits,
     now: Timestamp,
-) -> Result<BTreeSet<Repository>, Unlisted> {
-    let unlisted = |word| Unlisted {
+) -> Result<Listed, Unlisted> {
+    let unlisted = |(word, rest)| Unlisted {
         owner: owner.to_owned(),
         word,
+        rest,
     };
     let is_installation = matches!(credential.right, Right::Installation(_));
     let mut url = if is_installation {
@@ -49,15 +60,16 @@ pub(crate) async fn repositories<A: Api>(
     } else {
         format!("/orgs/{owner}/repos?per_page={PAGE_ITEMS}")
     };
-    let mut found = BTreeSet::new();
+    let mut found = Listed::default();
     for page in 0..PAGES_MAX {
         let mut asked = ask(api, &url, credential, limits, now).await;
-        if page == 0 && !is_installation && asked == Err("not_found") {
+        if page == 0 && !is_installation && asked == Err(("not_found", None)) {
             // An account that is no organisation.
             url = format!("/users/{owner}/repos?per_page={PAGE_ITEMS}");
             asked = ask(api, &url, credential, limits, now).await;
         }
         let answer = asked.map_err(unlisted)?;
+        found.rest = found.rest.max(limits.rest(&answer, &credential.right, now));
         let named: Option<Vec<Named>> = if is_installation {
             serde_json::from_slice::<OfInstallation>(&answer.body)
                 .ok()
@@ -65,10 +77,13 @@ pub(crate) async fn repositories<A: Api>(
         } else {
             serde_json::from_slice(&answer.body).ok()
         };
-        let named = named.ok_or_else(|| unlisted("shape"))?;
+        let named = named.ok_or_else(|| unlisted(("shape", None)))?;
         let live = named.into_iter().filter(|named| !named.archived);
-        found.extend(live.filter_map(|named| Repository::new(&named.full_name)));
+        let live = live.filter_map(|named| Repository::new(&named.full_name));
+        found.repositories.extend(live);
         match answer.next {
+            // There is no request left for what is behind this.
+            Some(_) if answer.remaining == Some(0) => return Err(unlisted(("throttled", found.rest))),
             Some(next) => url = next,
             None => return Ok(found),
         }
@@ -82,13 +97,14 @@ async fn ask<A: Api>(
     credential: &Credential,
     limits: &Limits,
     now: Timestamp,
-) -> Result<Answer, &'static str> {
+) -> Result<Answer, (&'static str, Option<SignedDuration>)> {
     let answer = api.ask(Request::get(url, credential)).await;
-    let answer = answer.map_err(|error| error.class.as_str())?;
+    let answer = answer.map_err(|error| (error.class.as_str(), None))?;
+    let rest = limits.rest(&answer, &credential.right, now);
     match limits.judge(&answer, now, 0) {
         Standing::Fine => Ok(answer),
-        Standing::Limited(_) => Err("throttled"),
-        Standing::Misconfigured(word) => Err(word),
-        Standing::NotModified | Standing::Ended | Standing::Failed => Err("server_fault"),
+        Standing::Limited(span) => Err(("throttled", Some(span))),
+        Standing::Misconfigured(word) => Err((word, rest)),
+        Standing::NotModified | Standing::Ended | Standing::Failed => Err(("server_fault", rest)),
     }
 }

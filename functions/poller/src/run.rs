@@ -17,7 +17,7 @@ use forebay_core::drive::Driver;
 use forebay_core::event::{Net, Repository};
 use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, WriteCounts};
 use forebay_core::ports::{ErrorKind, Inboxes, Ledger, LedgerError, TimeAndChance};
-use forebay_core::schedule::{LedgerScheduler, Scheduled, SourceStore};
+use forebay_core::schedule::{LedgerScheduler, Resting, Scheduled, SourceStore};
 use forebay_core::shed::{Shedder, TargetStore};
 use forebay_core::source::SourceId;
 use forebay_core::source::github::MissingStore;
@@ -64,8 +64,17 @@ pub struct Poller<A = GithubApi<Store, System>, L = DynamoLedger, I = ShedInboxe
 struct Known {
     /// Sources that have rows.
     registered: BTreeSet<SourceId>,
-    /// The repositories of owners, and when they are to be listed again.
-    owned: BTreeMap<String, (BTreeSet<Repository>, Timestamp)>,
+    /// The repositories of owners.
+    owned: BTreeMap<String, Owned>,
+}
+
+/// What is known of an owner's repositories.
+#[derive(Debug)]
+struct Owned {
+    /// `None` where they have never been listed here.
+    repositories: Option<BTreeSet<Repository>>,
+    /// When they are to be listed again.
+    list_at: Timestamp,
 }
 
 /// Something that says what GitHub is asked with.
@@ -146,13 +155,20 @@ where
         let poll_end = last_start.saturating_add(POLL_TIME_MAX).unwrap_or(Timestamp::MAX);
         let access = self.api.access().await?;
         let mut known = self.known.lock().await;
-        let found = self.owned(&access, &mut known).await;
+        self.list_owners(&access, &mut known).await?;
+        let owned = known.owned.values();
+        let is_partial = owned.clone().any(|owned| owned.repositories.is_none());
+        let found: BTreeSet<Repository> = owned.filter_map(|owned| owned.repositories.clone()).flatten().collect();
         let Plan { sources, problems } = plan(&self.config, &access, &found, &self.api, &self.ledger);
         for problem in &problems {
             tracing::error!("{problem}");
         }
         let scheduled = sources.values().map(|source| Scheduled::of(source.as_ref()));
-        let scheduler = LedgerScheduler::new(self.ledger.clone(), self.time.clone(), self.config.schedule, scheduled);
+        let mut scheduler =
+            LedgerScheduler::new(self.ledger.clone(), self.time.clone(), self.config.schedule, scheduled);
+        if is_partial {
+            scheduler = scheduler.partial();
+        }
         let ids: BTreeSet<SourceId> = sources.keys().cloned().collect();
         if ids != known.registered {
             let made = scheduler.register().await?;
@@ -214,33 +230,43 @@ where
         Ok(true)
     }
 
-    /// The repositories of owners all of whose are polled. Those that cannot be listed now are those that were known.
-    async fn owned(&self, access: &GithubAccess, known: &mut Known) -> BTreeSet<Repository> {
-        let mut found = BTreeSet::new();
+    /// Lists the repositories of owners all of whose are polled. Those that cannot be listed now are those that were known.
+    async fn list_owners(&self, access: &GithubAccess, known: &mut Known) -> Result<(), LedgerError> {
         for owner in owners(&self.config) {
             let now = self.time.now();
-            let entry = known
-                .owned
-                .entry(owner.to_owned())
-                .or_insert_with(|| (BTreeSet::new(), now));
-            if entry.1 <= now {
-                let credential = access.for_owner(&self.config.api.host(), owner);
-                let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now).await;
-                let kept = match listed {
-                    Ok(repositories) => {
-                        entry.0 = repositories;
-                        OWNERS_KEPT
-                    }
-                    Err(unlisted) => {
-                        tracing::warn!("{unlisted}");
-                        OWNERS_RETRY
-                    }
-                };
-                entry.1 = now.saturating_add(kept).unwrap_or(Timestamp::MAX);
+            let entry = known.owned.entry(owner.to_owned()).or_insert_with(|| Owned {
+                repositories: None,
+                list_at: now,
+            });
+            if entry.list_at > now {
+                continue;
             }
-            found.extend(entry.0.iter().cloned());
+            let credential = access.for_owner(&self.config.api.host(), owner);
+            let target = &credential.target;
+            let resting = self.ledger.resting_targets(std::slice::from_ref(target)).await?;
+            let resting = resting.into_iter().next().flatten();
+            if let Some(resting) = resting.filter(|resting| now < resting.until) {
+                entry.list_at = resting.until;
+                continue;
+            }
+            let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now).await;
+            let (kept, rest, strikes) = match listed {
+                Ok(listed) => {
+                    entry.repositories = Some(listed.repositories);
+                    (OWNERS_KEPT, listed.rest, 0)
+                }
+                Err(unlisted) => {
+                    tracing::warn!("{unlisted}");
+                    (OWNERS_RETRY, unlisted.rest, 1)
+                }
+            };
+            entry.list_at = now.saturating_add(kept).unwrap_or(Timestamp::MAX);
+            if let Some(rest) = rest {
+                let until = now.saturating_add(rest).unwrap_or(Timestamp::MAX);
+                self.ledger.rest_target(target, Resting { until, strikes }).await?;
+            }
         }
-        found
+        Ok(())
     }
 
     fn tell(&self, report: &Report, tally: &IngestTally, written: &WriteCounts, began: Timestamp) {

@@ -11,6 +11,7 @@ mod base;
 mod conditional;
 mod limits;
 mod pages;
+mod poller;
 mod recorded;
 mod recovery;
 mod runs;

@@ -35,6 +35,8 @@ pub struct LedgerScheduler<S, T> {
     time: T,
     config: ScheduleConfig,
     sources: BTreeMap<SourceId, Scheduled>,
+    /// Not all that there are: rows of others are left as they are.
+    is_partial: bool,
     run: Mutex<Run>,
 }
 
@@ -63,7 +65,18 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
             time,
             config,
             sources: sources.into_iter().map(|source| (source.id.clone(), source)).collect(),
+            is_partial: false,
             run: Mutex::default(),
+        }
+    }
+
+    /// The same, where it could not be learnt what all the sources are. Those that it does not know are not put off, as they
+    /// would be if nobody polled them any more.
+    #[must_use]
+    pub fn partial(self) -> Self {
+        Self {
+            is_partial: true,
+            ..self
         }
     }
 
@@ -218,6 +231,9 @@ impl<S: SourceStore, T: TimeAndChance> LedgerScheduler<S, T> {
         let now = self.time.now();
         let put_off = async |until| self.store.put_off_source(due, until, now, self.config.skew).await;
         let Some(source) = self.sources.get(&due.source) else {
+            if self.is_partial {
+                return Ok(None);
+            }
             put_off(now.saturating_add(UNKNOWN_WAIT).unwrap_or(Timestamp::MAX)).await?;
             return Ok(None);
         };
