@@ -162,6 +162,7 @@ fn parameters(base: &str) -> Vec<(&'static str, String)> {
         ("PollRepositories", names.clone()),
         ("RecoverRepositories", names),
         ("RecoverSeconds", "60".to_owned()),
+        ("RecoverAddress", "/api/intake/github".to_owned()),
         ("RecoverRequestsMax", "100".to_owned()),
         ("Routes", routes.join(",")),
     ]

@@ -308,7 +308,13 @@ async fn another_hooks_copy_is_kept_and_joins_the_one_event(engine: impl Engine)
         ..before
     };
     let event = Some(Box::new(joined.clone()));
-    assert_eq!(answer, Admitted::Joined { event });
+    assert_eq!(
+        answer,
+        Admitted::Joined {
+            event,
+            is_new_to_net: true
+        }
+    );
     assert_eq!(row(&*ledger, "e").await, joined);
     assert_eq!(engine.counts().await, (2, 1));
     let bodies = [
@@ -325,7 +331,10 @@ async fn an_event_that_has_ended_is_joined_and_stays_ended(engine: impl Engine) 
     settled(&*ledger, lease, at(1), processed(at(1))).await;
     let state = row(&*ledger, "e").await.state;
     let answer = admit(&*ledger, &accepted("77/a1", "e"), 2).await.unwrap();
-    let Admitted::Joined { event: Some(joined) } = answer else {
+    let Admitted::Joined {
+        event: Some(joined), ..
+    } = answer
+    else {
         panic!("{answer:?}")
     };
     assert_eq!((&joined.state, &row(&*ledger, "e").await.state), (&state, &state));
@@ -418,7 +427,7 @@ async fn simultaneous_copies_of_many_hooks_give_one_event(engine: impl Engine) {
     .await;
     let joined = answers
         .iter()
-        .filter(|answer| matches!(answer, Admitted::Joined { event: Some(_) }));
+        .filter(|answer| matches!(answer, Admitted::Joined { event: Some(_), .. }));
     let created = answers.iter().filter(|answer| is_created(answer));
     assert_eq!((created.count(), joined.count()), (1, 15));
     assert_eq!(engine.counts().await, (16, 1));
@@ -1735,7 +1744,7 @@ async fn a_newer_row_is_refused_as_newer_and_not_called_poison() {
     );
     // Another hook's copy is still admitted: the event is there, whatever its row says.
     let answer = admit(&*ledger, &accepted("77/a1", "new"), 5).await.unwrap();
-    assert_eq!(answer, Admitted::Joined { event: None });
+    assert!(matches!(answer, Admitted::Joined { event: None, .. }), "{answer:?}");
     let copy = accepted(&format!("42/{}", guid_of("new")), "new");
     assert_eq!(admit(&*ledger, &copy, 6).await.unwrap(), duplicate(false, None));
 }
@@ -1877,7 +1886,10 @@ async fn an_event_that_is_its_own_record_is_admitted_once(engine: impl Engine) {
 async fn an_event_that_is_its_own_record_joins_what_a_webhook_brought(engine: impl Engine) {
     let ledger = engine.ledger();
     admit_event(&*ledger, "e", 1).await;
-    let Admitted::Joined { event: Some(joined) } = admit_alone(&*ledger, &event("e"), Net::Feed, 2).await else {
+    let Admitted::Joined {
+        event: Some(joined), ..
+    } = admit_alone(&*ledger, &event("e"), Net::Feed, 2).await
+    else {
         panic!("not joined")
     };
     assert_eq!(joined.seen_by, BTreeSet::from([Net::Webhook, Net::Feed]));

@@ -518,7 +518,7 @@ async fn each_reason_is_read_for_the_entry_it_belongs_to() {
         )
         .always(done());
     let answer = admit(&ledger_of(&faults), &copy, 1).await.unwrap();
-    assert!(matches!(answer, Admitted::Joined { event: Some(_) }), "{answer:?}");
+    assert!(matches!(answer, Admitted::Joined { event: Some(_), .. }), "{answer:?}");
     let second = &faults.calls()[1].body["TransactItems"][1];
     assert!(second["Update"].is_object(), "the event is not put again");
     // Only the delivery was there.

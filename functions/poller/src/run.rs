@@ -10,7 +10,7 @@ use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
 use forebay_aws::github::GithubApi;
 use forebay_aws::metrics::{Metrics, Polled as RunPolled, Record, SeenOnlyBy, system_time};
 use forebay_aws::secrets::{Documents, ReadError, Store};
-use forebay_aws::shedder::ShedInboxes;
+use forebay_aws::shedder::{self, ShedInboxes};
 use forebay_aws::start::PollerClients;
 use forebay_core::api::{Api, GithubAccess};
 use forebay_core::drive::Driver;
@@ -18,7 +18,7 @@ use forebay_core::event::{Net, Repository};
 use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, WriteCounts};
 use forebay_core::ports::{ErrorKind, Inboxes, Ledger, LedgerError, TimeAndChance};
 use forebay_core::schedule::{LedgerScheduler, Resting, Scheduled, SourceStore};
-use forebay_core::shed::{Shedder, TargetStore};
+use forebay_core::shed::{Shedder, ShedderConfig, TargetStore};
 use forebay_core::source::SourceId;
 use forebay_core::source::github::MissingStore;
 use jiff::{SignedDuration, Timestamp};
@@ -41,6 +41,8 @@ const REPORT_TIME: SignedDuration = SignedDuration::from_secs(2);
 /// What is due this soon is waited for. Runs begin a minute apart and sources are due a minute after their last poll, so that one
 /// would be missed by a moment every time.
 const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(5);
+/// Longest time of a run that goes into listing what owners have: about three thousand repositories.
+const OWNERS_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long it is known which repositories an owner has.
 const OWNERS_KEPT: SignedDuration = SignedDuration::from_secs(3_600);
 /// How long after a failure to list them that is tried again.
@@ -130,8 +132,16 @@ where
     /// The poller on these ports.
     #[must_use]
     pub fn on(config: PollerConfig, api: A, ledger: L, inboxes: I, targets: D, time: T, metrics: Metrics) -> Self {
+        // A probe is a whole poll, and there is one at a time.
+        let shedder = ShedderConfig {
+            probe: config
+                .shedder
+                .probe
+                .max(POLL_TIME_MAX.saturating_add(config.shedder.skew)),
+            ..config.shedder
+        };
         Self {
-            shedder: Shedder::new(targets, time.clone(), config.shedder),
+            shedder: Shedder::new(targets, time.clone(), shedder),
             config,
             api: Arc::new(api),
             ledger,
@@ -155,7 +165,13 @@ where
         let poll_end = last_start.saturating_add(POLL_TIME_MAX).unwrap_or(Timestamp::MAX);
         let access = self.api.access().await?;
         let mut known = self.known.lock().await;
-        self.list_owners(&access, &mut known).await?;
+        let listing = Box::pin(self.list_owners(&access, &mut known));
+        match tokio::time::timeout(OWNERS_TIME_MAX, listing).await {
+            Ok(listed) => listed?,
+            Err(_elapsed) => {
+                tracing::warn!("list repositories of owners: out of time; what was known before is polled")
+            }
+        }
         let owned = known.owned.values();
         let is_partial = owned.clone().any(|owned| owned.repositories.is_none());
         let found: BTreeSet<Repository> = owned.filter_map(|owned| owned.repositories.clone()).flatten().collect();
@@ -304,6 +320,7 @@ where
             duration_ms,
             "poll what is due"
         );
+        shedder::tell(&self.shedder.take_notes(), now, &self.metrics);
         let timestamp = system_time(began);
         self.metrics.emit(Record::Polled(RunPolled {
             timestamp,

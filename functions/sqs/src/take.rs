@@ -312,11 +312,11 @@ impl<L: Ledger, I: Inboxes, Q: Queues, T: TimeAndChance> Intake<L, I, Q, T> {
                 (Kept::Ours(Some(Box::new((row, lease)))), Counted::Created)
             }
             Ok(Admitted::Created { lease: None }) => (Kept::Done(Fate::Settled), Counted::Created),
-            Ok(Admitted::Joined { event: None } | Admitted::Duplicate { event: None, .. }) => {
+            Ok(Admitted::Joined { event: None, .. } | Admitted::Duplicate { event: None, .. }) => {
                 // A row that this version cannot read is the reaper's to judge.
                 (Kept::Done(Fate::Settled), Counted::Duplicate)
             }
-            Ok(Admitted::Joined { event } | Admitted::Duplicate { event, .. }) => {
+            Ok(Admitted::Joined { event, .. } | Admitted::Duplicate { event, .. }) => {
                 (Kept::Known(event), Counted::Duplicate)
             }
             Err(error) => {

@@ -8,7 +8,7 @@ use forebay_core::delivery::{Delivery, DeliveryKey, Outcome};
 use forebay_core::drive::{Driven, Driver, NAMES_MAX, admittee, keys_beside};
 use forebay_core::event::{Kind, Net};
 use forebay_core::github::Named;
-use forebay_core::ingest::seen_only_by;
+use forebay_core::ingest::lost_by_webhooks;
 use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
 use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, TimeAndChance};
 use forebay_core::session::{OwnerKey, Pointer, Pointers};
@@ -152,14 +152,16 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
                     }
                 }
             }
-            (Admitted::Joined { event: Some(row) } | Admitted::Duplicate { event: Some(row), .. }, _) => {
+            (Admitted::Joined { event: Some(row), .. } | Admitted::Duplicate { event: Some(row), .. }, _) => {
                 driver.drive_if_due(&row).await
             }
-            (Admitted::Joined { event: None }, Some(admittee)) => {
+            (Admitted::Joined { event: None, .. }, Some(admittee)) => {
                 driver.claim_and_drive(&admittee.event.id, Cause::Due).await
             }
             (
-                Admitted::Created { .. } | Admitted::Joined { event: None } | Admitted::Duplicate { event: None, .. },
+                Admitted::Created { .. }
+                | Admitted::Joined { event: None, .. }
+                | Admitted::Duplicate { event: None, .. },
                 _,
             ) => return Ok(None),
         };
@@ -242,7 +244,7 @@ fn judged(admitted: &Admitted, admittee: Option<&Admittee>) -> Handled {
     Handled {
         conflict,
         created,
-        joined: seen_only_by(admitted, Net::Webhook)
+        joined: lost_by_webhooks(admitted, Net::Webhook)
             .filter(|(_, change)| *change < 0)
             .map(|(net, _)| net),
         // What other bytes mean under a known identity never became an event.

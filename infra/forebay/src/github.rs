@@ -25,6 +25,8 @@ pub(crate) const PARAMETERS: &[(&str, &str)] = &[
     ("PollRepositories", REPOSITORY),
     ("RecoverRepositories", REPOSITORY),
     ("RecoverSeconds", "60"),
+    // However the emulator spells the address of a function.
+    ("RecoverAddress", "/api/intake/github"),
 ];
 /// How long it may take until it says where it is.
 const START: Duration = Duration::from_secs(10);

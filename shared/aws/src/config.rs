@@ -120,6 +120,7 @@ pub const POLLER_VARIABLES: &[&str] = &[
     "RECOVER_REPOSITORIES",
     "RECOVER_ORGANIZATIONS",
     "RECOVER_APP",
+    "RECOVER_ADDRESS",
     "RECOVER_EVENTS",
     "RECOVER_REMEDY",
     "RECOVER_SECONDS",
@@ -575,11 +576,17 @@ impl Reader {
     }
 
     fn recovery(&mut self, host: Option<&str>, limits: api::Limits) -> Option<RecoveryConfig> {
+        let usual = RecoveryConfig::default();
         let interval = self.number("RECOVER_SECONDS", 300, 60..=86_400);
         let log_days = self.number("RECOVER_LOG_DAYS", 3, 1..=7);
         let pages_max = self.number("RECOVER_PAGES_MAX", 20, 1..=200);
         let requests_max = self.number("RECOVER_REQUESTS_MAX", 20, 1..=100);
         let attempts_max = self.number("RECOVER_ATTEMPTS_MAX", 6, 1..=20);
+        let address = self.given("RECOVER_ADDRESS").unwrap_or(usual.address);
+        if address.trim_matches('/').is_empty() {
+            self.problems
+                .push("RECOVER_ADDRESS is no address, nor the end of one: every hook would be ours".to_owned());
+        }
         let remedy = match self.given("RECOVER_REMEDY").as_deref() {
             None | Some("redeliver") => Remedy::Redeliver,
             Some("fetch") => Remedy::Fetch,
@@ -610,7 +617,8 @@ impl Reader {
             requests_max: usize::try_from(requests_max?).ok()?,
             attempts_max: u32::try_from(attempts_max?).ok()?,
             limits,
-            ..RecoveryConfig::default()
+            address,
+            patience: usual.patience,
         })
     }
 

@@ -140,35 +140,24 @@ impl<D: Documents, T: TimeAndChance> GithubApi<D, T> {
             Method::Get => {}
             Method::Post => self.pace().await,
         }
-        let time_max = self.settings.try_time_max;
-        let attempt = async {
-            let pass = self.pass(access, &request.credential.right, place, refused).await?;
-            let (token, installation) = match pass {
-                Pass::Nothing => (None, None),
-                Pass::Own(token) => (Some(token), None),
-                Pass::Installation(token) => (Some(token.clone()), Some(token)),
-                Pass::Refused(answer) => return Ok(Tried { answer, token: None }),
-            };
-            let ask = Ask {
-                method: request.method,
-                place,
-                token: token.as_ref(),
-                etag: request.etag,
-            };
-            let answer = self.exchange.ask(ask).await?;
-            Ok(Tried {
-                answer,
-                token: installation,
-            })
+        let pass = self.pass(access, &request.credential.right, place, refused).await?;
+        let (token, installation) = match pass {
+            Pass::Nothing => (None, None),
+            Pass::Own(token) => (Some(token), None),
+            Pass::Installation(token) => (Some(token.clone()), Some(token)),
+            Pass::Refused(answer) => return Ok(Tried { answer, token: None }),
         };
-        match tokio::time::timeout(time_max, attempt).await {
-            Ok(tried) => tried,
-            Err(_elapsed) => Err(failed(
-                place.path(),
-                ErrorClass::TimedOut,
-                RequestError::TimedOut(time_max),
-            )),
-        }
+        let ask = Ask {
+            method: request.method,
+            place,
+            token: token.as_ref(),
+            etag: request.etag,
+        };
+        let answer = self.exchange.ask(ask).await?;
+        Ok(Tried {
+            answer,
+            token: installation,
+        })
     }
 
     /// What proves `right`.
@@ -210,6 +199,27 @@ impl<D: Documents, T: TimeAndChance> GithubApi<D, T> {
         }
         *posted_at = Some(self.time.now());
     }
+
+    async fn ask_at(&self, place: &Place, request: &Request<'_>) -> Result<Answer, ApiError> {
+        let right = &request.credential.right;
+        if *right == Right::Anonymous {
+            let tried = self.attempt(&GithubAccess::Anonymous, request, place, None).await?;
+            return Ok(tried.answer);
+        }
+        let access = self.access().await.map_err(|error| unread(place, error))?;
+        let first = self.attempt(&access, request, place, None).await?;
+        if first.answer.status != 401 {
+            return Ok(first.answer);
+        }
+        let newer = self.access.refreshed(self.time.now()).await;
+        let newer = newer.filter(|newer| *newer != access);
+        if newer.is_none() && first.token.is_none() {
+            return Ok(first.answer);
+        }
+        let access = newer.unwrap_or(access);
+        let second = self.attempt(&access, request, place, first.token.as_ref()).await?;
+        Ok(second.answer)
+    }
 }
 
 /// How long the next post waits. Never longer than the spacing, also where the clock was put back.
@@ -220,27 +230,18 @@ fn wait_to_post(posted_at: Option<Timestamp>, now: Timestamp, spacing: SignedDur
 
 impl<D: Documents, T: TimeAndChance> Api for GithubApi<D, T> {
     /// A refused token is asked with once: then the secret is read again, an installation's token is got anew, and where either
-    /// is another one, the request is made a second time.
+    /// is another one, the request is made a second time. All of it, waiting for its turn included, has the time of one try.
     async fn ask(&self, request: Request<'_>) -> Result<Answer, ApiError> {
         let place = self.exchange.locate(request.url)?;
-        let right = &request.credential.right;
-        if *right == Right::Anonymous {
-            let tried = self.attempt(&GithubAccess::Anonymous, &request, &place, None).await?;
-            return Ok(tried.answer);
+        let time_max = self.settings.try_time_max;
+        match tokio::time::timeout(time_max, Box::pin(self.ask_at(&place, &request))).await {
+            Ok(answered) => answered,
+            Err(_elapsed) => Err(failed(
+                place.path(),
+                ErrorClass::TimedOut,
+                RequestError::TimedOut(time_max),
+            )),
         }
-        let access = self.access().await.map_err(|error| unread(&place, error))?;
-        let first = self.attempt(&access, &request, &place, None).await?;
-        if first.answer.status != 401 {
-            return Ok(first.answer);
-        }
-        let newer = self.access.refreshed(self.time.now()).await;
-        let newer = newer.filter(|newer| *newer != access);
-        if newer.is_none() && first.token.is_none() {
-            return Ok(first.answer);
-        }
-        let access = newer.unwrap_or(access);
-        let second = self.attempt(&access, &request, &place, first.token.as_ref()).await?;
-        Ok(second.answer)
     }
 }
 

@@ -185,9 +185,8 @@ pub struct Polled {
     pub duration_ms: u64,
 }
 
-/// How many events `feed` or `recovery` alone has seen, as a change: one more for each that it saw first, one less when a webhook
-/// brought it after all. The sum over time is what the webhooks lost. There is none for `webhook`: a line for every delivery
-/// would cost more than it says.
+/// How many events webhooks have lost, as a change, by the net that has caught them: one more for each that a feed or recovery saw
+/// first, one less when a webhook brought it after all. The sum over time and nets is what the webhooks lost.
 #[metrics(emf::dimension_sets = [["Net"]], rename_all = "PascalCase")]
 #[derive(Debug)]
 pub struct SeenOnlyBy {

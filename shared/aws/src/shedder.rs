@@ -6,6 +6,7 @@ use forebay_core::ledger::Sent;
 use forebay_core::ports::{Inboxes, Outgoing, TimeAndChance};
 use forebay_core::shed::{Changed, Health, Notes, Shedding, TargetStore};
 use forebay_core::target::TargetKey;
+use jiff::Timestamp;
 
 use crate::clock::System;
 use crate::dynamodb::DynamoTargets;
@@ -43,23 +44,7 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Watched<I, S, T> {
     }
 
     fn tell(&self, notes: &Notes) {
-        for changed in &notes.changed {
-            log(changed);
-        }
-        if let Some(trouble) = &notes.trouble {
-            tracing::warn!(error = %trouble.cause(), "{trouble}; nothing is shed for that");
-        }
-        let to = |health: Health| count(notes.changed.iter().filter(|changed| changed.to == health).count());
-        let told = Shedder {
-            timestamp: system_time(self.time.now()),
-            shed: notes.shed,
-            targets_shed: to(Health::Shed),
-            targets_reopened: to(Health::Healthy),
-            shedder_unavailable: notes.unavailable,
-        };
-        if told.shed + told.targets_shed + told.targets_reopened + told.shedder_unavailable > 0 {
-            self.metrics.emit(Record::Shedder(told));
-        }
+        tell(notes, self.time.now(), &self.metrics);
     }
 }
 
@@ -76,19 +61,35 @@ impl<I: Inboxes, S: TargetStore, T: TimeAndChance> Inboxes for Watched<I, S, T> 
     }
 }
 
+/// Tells what a shedder did: a log line for each change, and a line of metrics where there is something to count.
+pub fn tell(notes: &Notes, at: Timestamp, metrics: &Metrics) {
+    for changed in &notes.changed {
+        log(changed);
+    }
+    if let Some(trouble) = &notes.trouble {
+        tracing::warn!(error = %trouble.cause(), "{trouble}; nothing is shed for that");
+    }
+    let to = |health: Health| count(notes.changed.iter().filter(|changed| changed.to == health).count());
+    let told = Shedder {
+        timestamp: system_time(at),
+        shed: notes.shed,
+        targets_shed: to(Health::Shed),
+        targets_reopened: to(Health::Healthy),
+        shedder_unavailable: notes.unavailable,
+    };
+    if told.shed + told.targets_shed + told.targets_reopened + told.shedder_unavailable > 0 {
+        metrics.emit(Record::Shedder(told));
+    }
+}
+
 fn log(changed: &Changed) {
-    let Changed {
-        name: inbox,
-        target,
-        from,
-        to,
-    } = changed;
+    let Changed { name, target, from, to } = changed;
     match to {
         Health::Shed => tracing::warn!(
-            inbox = %inbox, target = %target, "target of inbox {inbox} is shed (was {from}): its events stay due"
+            name = %name, target = %target, "target {name} is shed (was {from}): what is meant for it stays due"
         ),
         Health::Probing | Health::Probation | Health::Healthy => {
-            tracing::info!(inbox = %inbox, target = %target, "target of inbox {inbox} is {to} (was {from})");
+            tracing::info!(name = %name, target = %target, "target {name} is {to} (was {from})");
         }
     }
 }

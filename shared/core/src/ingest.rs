@@ -16,7 +16,7 @@ use crate::source::{
     FailedPoll, Found, Poll, PollCounts, PollError, Polled, Readback, Rests, Source, SourceId, Turn, Writer, Written,
 };
 
-pub use writer::{LedgerWriter, WriteCounts, seen_only_by};
+pub use writer::{LedgerWriter, WriteCounts, lost_by_webhooks};
 
 /// Sources by their ids.
 pub type Sources = BTreeMap<SourceId, Box<dyn Source>>;
@@ -165,10 +165,15 @@ impl<S: Scheduler, D: TargetStore, T: TimeAndChance, W: Writer> Ingestor<'_, S, 
         if let Ok(Returned::Lost(_)) = returned {
             tally.overtaken = tally.overtaken.saturating_add(1);
         }
-        if let Err(trouble) = returned {
-            tally.trouble = Some(trouble);
+        tally.add(source.clone(), polled, now);
+        if let Err(unreturned) = returned {
+            // Its own alone: it is due again when its claim has lapsed, and what it read is read again.
+            let unkept = PollError::Unkept {
+                source_id: source.clone(),
+                source: unreturned,
+            };
+            tally.fail(source, unkept);
         }
-        tally.add(source, polled, now);
     }
 }
 
@@ -188,10 +193,13 @@ impl<W: Writer + ?Sized> Writer for WriterRef<'_, W> {
 /// What a poll shows of its target. That it is busy, or not for us, or that our own ledger failed says nothing of its health.
 fn observation(polled: &Result<Poll, Box<FailedPoll>>, took: SignedDuration) -> Option<Observation> {
     match polled {
-        Ok(Poll {
-            polled: Polled::Throttled(_),
-            ..
-        }) => None,
+        Ok(
+            Poll {
+                polled: Polled::Throttled(_),
+                ..
+            }
+            | Poll { has_called: false, .. },
+        ) => None,
         Ok(poll) => Some(Observation::Success(poll.latency.unwrap_or(took))),
         Err(failed) => match failed.error {
             PollError::Unanswered { .. } => Some(Observation::Error),
@@ -220,18 +228,23 @@ impl IngestTally {
             }
             Err(failed) => {
                 self.counts.add(&failed.counts);
-                match &failed.error {
-                    PollError::Misconfigured { .. } => one(&mut self.misconfigured),
-                    PollError::Unanswered { .. } | PollError::Unkept { .. } => one(&mut self.failures),
-                }
-                if self.errors.len() < Self::ERRORS_MAX {
-                    self.errors.push((source, failed.error));
-                }
+                self.fail(source, failed.error);
                 failed.rest
             }
         };
         let until = rests.and_then(|span| now.saturating_add(span).ok());
         self.backoff_until = self.backoff_until.max(until);
+    }
+
+    fn fail(&mut self, source: SourceId, error: PollError) {
+        let count = match &error {
+            PollError::Misconfigured { .. } => &mut self.misconfigured,
+            PollError::Unanswered { .. } | PollError::Unkept { .. } => &mut self.failures,
+        };
+        *count = count.saturating_add(1);
+        if self.errors.len() < Self::ERRORS_MAX {
+            self.errors.push((source, error));
+        }
     }
 }
 

@@ -109,7 +109,7 @@ pub struct PollCounts {
     pub redeliveries: u64,
     /// Missing deliveries that are here now.
     pub recovered: u64,
-    /// Recovered deliveries whose events no other net has seen.
+    /// Recovered deliveries whose events no webhook has told of by itself.
     pub attributed: u64,
     /// Missing deliveries that nobody will ever get.
     pub lost: u64,
@@ -150,6 +150,8 @@ pub struct Poll {
     pub rest: Option<SignedDuration>,
     /// How long the target's slowest answer took; `None` where the whole poll says it.
     pub latency: Option<SignedDuration>,
+    /// Its target was called. One that ended before it called anybody says nothing of its target's health.
+    pub has_called: bool,
     /// There is more: poll again without waiting for the interval.
     pub more: bool,
     /// What is counted of it.
@@ -175,6 +177,7 @@ impl From<Polled> for Poll {
             interval: None,
             rest: None,
             latency: None,
+            has_called: true,
             more: false,
             counts: PollCounts::default(),
         }

@@ -79,7 +79,10 @@ impl Plan {
         let is_hooked = hooked != Hooked::Silent;
         let shown_after = match self.chance.below(100) {
             0..12 if is_hooked => None,
-            12..27 => Some(System.now().duration_since(at).saturating_add(LATE)),
+            // A list of runs shows the last attempt alone: one that comes late behind another is never seen.
+            12..27 if !matches!(what, What::Run { .. } | What::Rerun { .. }) => {
+                Some(System.now().duration_since(at).saturating_add(LATE))
+            }
             _ => Some(SignedDuration::ZERO),
         };
         let occasion = Occasion::of(repository, what.clone())

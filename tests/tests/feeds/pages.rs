@@ -384,3 +384,21 @@ async fn what_was_skipped_at_first_contact_stays_skipped_when_everything_is_read
     }
     assert_eq!(bench.events().await, [""; 0]);
 }
+
+#[tokio::test]
+async fn a_list_that_does_not_fit_one_turn_is_read_on_from_where_it_stopped() {
+    let bench = bench();
+    let expected = comments(&bench, 250, &Hooked::Silent);
+    bench.wire.cut("page=3", 1, ErrorClass::TimedOut);
+    let first = bench.round().await;
+    assert_eq!((first.written.accepted, first.tally.emitted), (200, 1));
+    bench.pass(61);
+    // The first page has not changed: what is behind the place comes next, and nothing in between.
+    let second = bench.round().await;
+    assert_eq!((second.written.accepted, second.written.duplicates), (50, 0));
+    assert_eq!(second.requests.len(), 2);
+    assert_eq!(bench.sent().len(), expected.len());
+    bench.pass(61);
+    let third = bench.round().await;
+    assert_eq!((third.requests.len(), third.tally.counts.not_modified), (1, 1));
+}

@@ -347,7 +347,7 @@ impl Writer for Taker {
 /// One poll of the log behind `player`, so many seconds after its newest delivery. Gives what was read back.
 async fn poll(player: &Player, log: HookLog, path: &str, remedy: Remedy, newest: &str) -> (Poll, Vec<Readback>) {
     let config = RecoveryConfig {
-        path: path.to_owned(),
+        address: path.to_owned(),
         remedy,
         ..RecoveryConfig::default()
     };

@@ -284,9 +284,9 @@ async fn what_was_listed_before_a_listing_failed_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_delivery_that_github_will_not_make_again_is_lost_once_and_stops_no_other() {
+async fn a_delivery_that_github_will_not_make_now_is_asked_for_again_and_stops_no_other() {
     // REDL-07
-    for status in [400, 404, 422] {
+    for status in [400, 422] {
         let (bench, _, _) = bench();
         for _ in 0..3 {
             bench.happen(&comment(unreachable()));
@@ -294,13 +294,40 @@ async fn a_delivery_that_github_will_not_make_again_is_lost_once_and_stops_no_ot
         bench.pass(300);
         bend_attempts(&bench, 1, status);
         let round = turn(&bench).await;
-        assert_eq!((asked(&round).len(), round.tally.counts.lost), (3, 1), "{status}");
+        assert_eq!((asked(&round).len(), round.tally.counts.lost), (3, 0), "{status}");
         assert_eq!((round.tally.failures, round.tally.misconfigured), (0, 0));
-        for _ in 0..3 {
-            let round = turn(&bench).await;
-            assert_eq!((asked(&round).len(), round.tally.counts.lost), (0, 0));
-        }
+        let again = turn(&bench).await;
+        assert_eq!((again.tally.counts.lost, again.tally.counts.recovered), (0, 3));
     }
+}
+
+#[tokio::test]
+async fn a_delivery_that_is_gone_is_lost_once_and_one_that_may_not_be_asked_for_is_not() {
+    // REDL-07, REDL-15: GitHub answers 404 for both.
+    let (bench, _, hook) = bench();
+    let gone = bench.happen(&comment(unreachable()));
+    bench.happen(&comment(unreachable()));
+    bench.pass(300);
+    let id = id_of(&bench, hook, &gone);
+    bench.wire.bend(&format!("/deliveries/{id}"), usize::MAX, |answer| {
+        Ok(Answer { status: 404, ..answer })
+    });
+    let round = turn(&bench).await;
+    assert_eq!((round.tally.counts.lost, round.tally.misconfigured), (1, 0));
+    bench.happen(&comment(unreachable()));
+    bench.pass(300);
+    bend_attempts(&bench, usize::MAX, 404);
+    let round = turn(&bench).await;
+    assert_eq!((round.tally.counts.lost, round.tally.misconfigured), (0, 1));
+    assert_eq!(round.tally.errors[0].1.word(), "may_not_redeliver");
+    bench.wire.mend();
+    bench.pass(600);
+    let mended = turn(&bench).await;
+    assert_eq!(
+        (mended.tally.counts.lost, mended.tally.misconfigured),
+        (0, 0),
+        "it is not given up"
+    );
 }
 
 #[tokio::test]
@@ -317,7 +344,7 @@ async fn a_delivery_whose_redelivery_always_fails_stops_no_other_and_is_lost_in_
     let attempts = format!("/{id}/attempts");
     bench.wire.cut(&attempts, usize::MAX, ErrorClass::ServerFault);
     let round = turn(&bench).await;
-    assert_eq!((round.tally.counts.redeliveries, round.tally.failures), (3, 1));
+    assert_eq!((round.tally.counts.redeliveries, round.tally.failures), (3, 0));
     assert_eq!(bench.sent().len(), 3);
     // At the latest it is lost when GitHub forgets it, and what comes meanwhile is got.
     let mut lost = 0;

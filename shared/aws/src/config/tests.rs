@@ -479,6 +479,7 @@ fn every_variable_of_the_poller_is_read_and_may_be_blank_where_it_has_a_default(
         "SECRET_ID",
         "IGNORED_ACTORS",
         "GITHUB_HOST",
+        "RECOVER_ADDRESS",
         "METRICS_NAMESPACE",
     ];
     for name in POLLER_VARIABLES {
@@ -534,6 +535,7 @@ fn numbers_arrive_where_they_are_used() {
         ("RECOVER_REQUESTS_MAX", "9"),
         ("RECOVER_ATTEMPTS_MAX", "10"),
         ("RECOVER_REMEDY", "fetch"),
+        ("RECOVER_ADDRESS", "https://hooks.acme.example/github"),
         ("RECOVER_EVENTS", "pull_request, issues,issues"),
         ("LIMIT_WAIT_SECONDS_MAX", "600"),
         ("SKEW_SECONDS", "9"),
@@ -555,6 +557,7 @@ fn numbers_arrive_where_they_are_used() {
         retention: SignedDuration::from_hours(7 * 24),
         events: BTreeSet::from(["issues".to_owned(), "pull_request".to_owned()]),
         remedy: Remedy::Fetch,
+        address: "https://hooks.acme.example/github".to_owned(),
         pages_max: 8,
         requests_max: 9,
         attempts_max: 10,
@@ -563,6 +566,12 @@ fn numbers_arrive_where_they_are_used() {
     };
     assert_eq!(config.recovery, recovery);
     assert_eq!(config.schedule.lease, SignedDuration::from_secs(59));
+}
+
+#[test]
+fn an_address_that_every_hook_ends_in_is_refused() {
+    let problem = polling_problem(&[("RECOVER_ADDRESS", "//")]);
+    assert!(problem.starts_with("RECOVER_ADDRESS"), "{problem}");
 }
 
 #[test]

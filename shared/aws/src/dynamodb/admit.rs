@@ -204,6 +204,7 @@ impl DynamoLedger {
                 row.seen_by.insert(admission.net);
                 Ok(Admitted::Joined {
                     event: Some(Box::new(row)),
+                    is_new_to_net: true,
                 })
             }
             Err(error) => Err(ledger_error(ATTEMPTED_EVENT, id, &error)),
@@ -404,11 +405,16 @@ fn written(admission: &Admission<'_>, admittee: &Admittee, entry: EventEntry, jo
             lease: Lease::proven_by(&admittee.event.id, &admittee.state, admission.nonce),
         },
         EventEntry::Join => {
+            let net = admission.delivery.net;
+            let is_new_to_net = joined.as_ref().is_some_and(|row| !row.seen_by.contains(&net));
             let joined = joined.map(|mut row| {
-                row.seen_by.insert(admission.delivery.net);
+                row.seen_by.insert(net);
                 Box::new(row)
             });
-            Admitted::Joined { event: joined }
+            Admitted::Joined {
+                event: joined,
+                is_new_to_net,
+            }
         }
     }
 }

@@ -144,7 +144,7 @@ impl DynamoLedger {
         if delivery.net != Net::Webhook {
             // Done before, by a poll that may not have come to its end: the answer is the same.
             let row = self.event(event).await?;
-            return Ok(row.is_some_and(|row| is_of_recovery_alone(&row.seen_by)));
+            return Ok(row.is_some_and(|row| no_webhook(&row.seen_by)));
         }
         let alone = self.attribute_event(event, key).await?;
         // Last: as long as the delivery says webhook, this is done again.
@@ -177,7 +177,7 @@ impl DynamoLedger {
             };
             if row.first_seen == Net::Recovery && row.event.delivery.as_ref() == Some(key) {
                 // Done before, and its delivery was not reached: a webhook that has seen it since is another hook's.
-                return Ok(is_of_recovery_alone(&row.seen_by));
+                return Ok(no_webhook(&row.seen_by));
             }
             let (first_seen, seen_by) = row.recovered_through(key);
             let set =
@@ -194,7 +194,7 @@ impl DynamoLedger {
                 .send()
                 .await;
             match sent {
-                Ok(_) => return Ok(is_of_recovery_alone(&seen_by)),
+                Ok(_) => return Ok(no_webhook(&seen_by)),
                 Err(error) if failed_condition(&error).is_some() => {}
                 Err(error) => return Err(ledger_error(ATTEMPTED, event, &error)),
             }
@@ -208,6 +208,6 @@ impl DynamoLedger {
     }
 }
 
-fn is_of_recovery_alone(seen_by: &BTreeSet<Net>) -> bool {
-    seen_by.iter().eq([&Net::Recovery])
+fn no_webhook(seen_by: &BTreeSet<Net>) -> bool {
+    !seen_by.contains(&Net::Webhook)
 }

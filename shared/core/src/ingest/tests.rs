@@ -1,4 +1,4 @@
-use super::seen_only_by;
+use super::lost_by_webhooks;
 use crate::delivery::DeliveryKey;
 use crate::event::{Event, Kind, Net};
 use crate::ledger::{Admitted, EventRow, Nonce, State, Status, Token};
@@ -31,23 +31,27 @@ fn row(first_seen: Net, seen_by: &[Net], delivery: Option<&str>) -> EventRow {
 }
 
 #[test]
-fn what_one_net_alone_has_seen_adds_up_to_what_the_others_missed() {
-    let joined = |seen_by: &[Net]| Admitted::Joined {
-        event: Some(Box::new(row(Net::Feed, seen_by, None))),
+fn what_other_nets_catch_and_no_webhook_brings_after_all_adds_up_to_what_webhooks_lost() {
+    let joined = |first_seen, seen_by: &[Net], is_new_to_net| Admitted::Joined {
+        event: Some(Box::new(row(first_seen, seen_by, None))),
+        is_new_to_net,
     };
     let created = Admitted::Created { lease: None };
-    assert_eq!(seen_only_by(&created, Net::Feed), Some((Net::Feed, 1)));
-    let second = joined(&[Net::Feed, Net::Webhook]);
-    assert_eq!(seen_only_by(&second, Net::Webhook), Some((Net::Feed, -1)));
-    let third = joined(&[Net::Feed, Net::Webhook, Net::Recovery]);
-    assert_eq!(seen_only_by(&third, Net::Recovery), None);
-    // Another hook of the same net: it still is the only one.
-    assert_eq!(seen_only_by(&joined(&[Net::Webhook]), Net::Webhook), None);
+    assert_eq!(lost_by_webhooks(&created, Net::Feed), Some((Net::Feed, 1)));
+    assert_eq!(lost_by_webhooks(&created, Net::Webhook), None);
+    let late = joined(Net::Feed, &[Net::Feed, Net::Webhook], true);
+    assert_eq!(lost_by_webhooks(&late, Net::Webhook), Some((Net::Feed, -1)));
+    // Another hook of ours tells of it as well: it was taken back already.
+    let again = joined(Net::Feed, &[Net::Feed, Net::Webhook], false);
+    assert_eq!(lost_by_webhooks(&again, Net::Webhook), None);
+    // A feed that comes behind recovery changes nothing: webhooks have still lost it.
+    let both = joined(Net::Recovery, &[Net::Feed, Net::Recovery], true);
+    assert_eq!(lost_by_webhooks(&both, Net::Feed), None);
     let known = Admitted::Duplicate {
         conflict: false,
         event: None,
     };
-    assert_eq!(seen_only_by(&known, Net::Feed), None);
+    assert_eq!(lost_by_webhooks(&known, Net::Feed), None);
 }
 
 #[test]

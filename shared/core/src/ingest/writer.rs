@@ -28,8 +28,7 @@ pub struct WriteCounts {
     pub unrouted: u64,
     /// Events that were given up.
     pub undeliverable: u64,
-    /// By how many events, seen by one net only, each net is ahead: one more for each that it saw first, one less when a second
-    /// net saw it too.
+    /// How many more events webhooks have lost, by the net that has caught them.
     pub seen_only_by: BTreeMap<Net, i64>,
     /// What could not be driven, for the log. It is due again later.
     pub troubles: Vec<(EventId, LedgerError)>,
@@ -39,29 +38,26 @@ impl WriteCounts {
     /// Most troubles that are kept.
     pub const TROUBLES_MAX: usize = 50;
 
-    /// Counts which nets have seen an event, from what its admission found.
+    /// Counts whether webhooks have lost an event, from what its admission found.
     pub fn see(&mut self, admitted: &Admitted, net: Net) {
-        if let Some((net, change)) = seen_only_by(admitted, net) {
+        if let Some((net, change)) = lost_by_webhooks(admitted, net) {
             let sum = self.seen_only_by.entry(net).or_default();
             *sum = sum.saturating_add(change);
         }
     }
 }
 
-/// How an admission by `net` changes how many events one net alone has seen. Added up it is what the others missed.
+/// How an admission by `net` changes how many events webhooks have lost, by the net that has caught them: one more for each that
+/// another net tells of first, one less when a webhook tells of it after all. Added up, that is what webhooks lost.
 #[must_use]
-pub fn seen_only_by(admitted: &Admitted, net: Net) -> Option<(Net, i64)> {
+pub fn lost_by_webhooks(admitted: &Admitted, net: Net) -> Option<(Net, i64)> {
     match admitted {
-        Admitted::Created { .. } => Some((net, 1)),
-        Admitted::Joined { event: Some(row) } => {
-            // Joining by the net that saw it first, through another hook, teaches nothing.
-            let mut others = row.seen_by.iter().filter(|seen| **seen != net);
-            match (others.next(), others.next(), row.seen_by.len()) {
-                (Some(only), None, 2) => Some((*only, -1)),
-                _ => None,
-            }
-        }
-        Admitted::Joined { event: None } | Admitted::Duplicate { .. } => None,
+        Admitted::Created { .. } if net != Net::Webhook => Some((net, 1)),
+        Admitted::Joined {
+            event: Some(row),
+            is_new_to_net: true,
+        } if net == Net::Webhook => Some((row.first_seen, -1)),
+        Admitted::Created { .. } | Admitted::Joined { .. } | Admitted::Duplicate { .. } => None,
     }
 }
 
@@ -247,7 +243,9 @@ impl<'a, L: Ledger, I: Inboxes, T: TimeAndChance> LedgerWriter<'a, L, I, T> {
                 // A lease that is left to lapse would count as a failure of the event's own handling.
                 Ok(_) | Err(_) => self.driver.postpone(row, lease).await,
             },
-            Admitted::Joined { event: Some(known) } | Admitted::Duplicate { event: Some(known), .. } if has_time => {
+            Admitted::Joined { event: Some(known), .. } | Admitted::Duplicate { event: Some(known), .. }
+                if has_time =>
+            {
                 self.driver.drive_if_due(&known).await
             }
             Admitted::Created { lease: None } | Admitted::Joined { .. } | Admitted::Duplicate { .. } => {

@@ -109,9 +109,10 @@ impl Tables {
             return Admitted::Created { lease: None };
         };
         if let Some(known) = self.events.get_mut(&admittee.event.id) {
-            known.seen_by.insert(delivery.net);
+            let is_new_to_net = known.seen_by.insert(delivery.net);
             return Admitted::Joined {
                 event: Some(Box::new(known.clone())),
+                is_new_to_net,
             };
         }
         let row = EventRow {
@@ -148,7 +149,10 @@ impl Tables {
         let joined = known.seen_by.insert(net);
         let event = Some(Box::new(known.clone()));
         if joined {
-            Admitted::Joined { event }
+            Admitted::Joined {
+                event,
+                is_new_to_net: true,
+            }
         } else {
             Admitted::Duplicate { conflict: false, event }
         }
@@ -532,7 +536,7 @@ impl MissingStore for MemoryLedger {
         if is_new {
             (row.first_seen, row.seen_by) = row.recovered_through(key);
         }
-        Ok(row.seen_by.iter().eq([&Net::Recovery]))
+        Ok(!row.seen_by.contains(&Net::Webhook))
     }
 }
 

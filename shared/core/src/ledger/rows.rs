@@ -325,6 +325,8 @@ pub enum Admitted {
     Joined {
         /// The event as it stands, if this version can read its row.
         event: Option<Box<EventRow>>,
+        /// This net had not told of it before.
+        is_new_to_net: bool,
     },
     /// The delivery itself was known already.
     Duplicate {

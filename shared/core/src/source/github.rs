@@ -131,6 +131,7 @@ impl<'a, A: Api> Round<'a, A> {
             interval: self.interval_s.map(|seconds| SignedDuration::from_secs(seconds.into())),
             rest: self.rest,
             latency: self.slowest,
+            has_called: self.counts.requests > 0,
             // It was held back before it began: it is still due.
             more: self.counts.requests == 0 && self.rest.is_some(),
             counts: self.counts,

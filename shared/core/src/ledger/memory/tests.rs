@@ -150,7 +150,8 @@ fn another_hooks_copy_is_kept_and_joins_the_event() {
     assert_eq!(
         answer,
         Admitted::Joined {
-            event: Some(Box::new(row.clone()))
+            event: Some(Box::new(row.clone())),
+            is_new_to_net: true
         }
     );
     assert_eq!((row.state.nonce.number(), row.state.token), (1, Token::FIRST));

@@ -87,9 +87,12 @@ struct Remembered {
     validator: Option<Validator>,
     /// When all pages were read last, in seconds.
     read_all: i64,
-    /// Something of the last poll was not done: read all of it again.
+    /// Something of the last poll was not offered: read all of it again.
     #[serde(default)]
     unfinished: bool,
+    /// The page that the last poll stopped in front of. The next one goes on there once it is through with what is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resume: Option<String>,
 }
 
 /// A page's validator. It belongs to the right that it was got with.
@@ -111,8 +114,10 @@ struct Listed {
 struct Listing {
     items: Vec<Listed>,
     validator: Option<Validator>,
-    /// Everything that had to be read was.
-    finished: bool,
+    /// Everything to the end was read, by this poll or by those that it goes on from.
+    is_whole: bool,
+    /// The page that it stopped in front of.
+    stopped_at: Option<String>,
     /// The list is as long as it can be: what is behind it is not to be had.
     is_cut: bool,
     throttled: Option<SignedDuration>,
@@ -195,7 +200,7 @@ impl<A: Api> Feed<A> {
             ..Remembered::default()
         });
         let age = SignedDuration::from_secs(now.as_second().saturating_sub(memory.read_all));
-        let reads_all = memory.unfinished || age >= self.config.read_all_every;
+        let reads_all = memory.resume.is_none() && (memory.unfinished || age >= self.config.read_all_every);
         let seen: BTreeSet<String> = memory.marks.iter().cloned().collect();
         let listing = match self.list(round, &memory, &seen, reads_all).await? {
             Ok(listing) => listing,
@@ -211,15 +216,18 @@ impl<A: Api> Feed<A> {
             all,
             throttled,
         } = self.offer(round, &listing, &memory, &seen).await?;
-        let finished = listing.finished && all;
         memory.marks = marks(&listing, &handled, memory.marks);
         memory.marks.truncate(match self.kind {
             FeedKind::Events => EVENT_MARKS_MAX,
             FeedKind::Runs => RUN_MARKS_MAX,
         });
-        memory.validator = listing.validator.filter(|_| finished);
-        memory.unfinished = !finished;
-        if finished && reads_all {
+        memory.validator = listing.validator.filter(|_| all);
+        memory.unfinished = !all;
+        // What was not offered is read again, from where this poll began to read.
+        if all {
+            memory.resume = listing.stopped_at;
+        }
+        if all && listing.is_whole {
             memory.read_all = now.as_second();
         }
         let cursor = serde_json::to_string(&memory).ok().and_then(Cursor::new);
@@ -247,7 +255,8 @@ impl<A: Api> Feed<A> {
         let mut listing = Listing {
             items: Vec::new(),
             validator: None,
-            finished: true,
+            is_whole: false,
+            stopped_at: None,
             is_cut: false,
             throttled: None,
         };
@@ -260,7 +269,18 @@ impl<A: Api> Feed<A> {
         if let Some(over) = refused(&self.id, &asked) {
             return over.map(Err);
         }
+        let mut resume = memory.resume.clone();
+        // Whether every page from here on is to be read, whatever it shows.
+        let mut to_the_end = reads_all;
         let mut next = match asked {
+            Asked::NotModified(answer) if resume.is_some() => {
+                to_the_end = true;
+                listing.validator = validator.map(|known| Validator {
+                    next: answer.next.is_some(),
+                    ..known.clone()
+                });
+                resume.take()
+            }
             Asked::NotModified(answer) => {
                 let was_alone = validator.is_some_and(|known| !known.next);
                 if answer.next.is_none() || !was_alone {
@@ -287,9 +307,14 @@ impl<A: Api> Feed<A> {
                     right,
                     next: answer.next.is_some(),
                 });
-                let covered = is_covered(&items, seen) && !reads_all;
+                let covered = is_covered(&items, seen) && !to_the_end;
                 listing.items = items;
-                answer.next.filter(|_| !covered)
+                if covered {
+                    to_the_end = resume.is_some();
+                    resume.take()
+                } else {
+                    answer.next
+                }
             }
             // Why a poll ends that has done nothing yet: said above.
             Asked::Ended | Asked::OutOfTime | Asked::Throttled(_) | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
@@ -297,36 +322,49 @@ impl<A: Api> Feed<A> {
             }
         };
         for _ in 1..PAGES_MAX {
-            let Some(url) = next.take() else { break };
+            let Some(url) = next.take() else {
+                listing.is_whole = to_the_end;
+                break;
+            };
             let page = match round.get(&url).await {
                 Asked::Fine(answer) => self.read_page(&answer.body).map(|items| (items, answer.next)),
                 // Past the end is an end.
                 Asked::Ended => {
+                    listing.is_whole = to_the_end;
                     listing.is_cut = true;
                     break;
                 }
                 Asked::Throttled(span) => {
                     listing.throttled = Some(span);
-                    listing.finished = false;
+                    listing.stopped_at = Some(url);
                     break;
                 }
                 Asked::NotModified(_) | Asked::OutOfTime | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
-                    listing.finished = false;
+                    listing.stopped_at = Some(url);
                     break;
                 }
             };
             let Ok((items, behind)) = page else {
-                listing.finished = false;
+                listing.stopped_at = Some(url);
                 break;
             };
-            let covered = is_covered(&items, seen) && !reads_all;
+            let covered = is_covered(&items, seen) && !to_the_end;
             listing.items.extend(items);
-            next = behind.filter(|_| !covered);
+            next = if covered {
+                to_the_end = resume.is_some();
+                resume.take()
+            } else {
+                behind
+            };
         }
         let shown_max = match self.kind {
             FeedKind::Events => EVENTS_MAX,
             FeedKind::Runs => RUNS_MAX,
         };
+        if listing.stopped_at.is_none() && (next.is_some() || !listing.is_whole) {
+            // The last page there can be, or one behind which everything is known.
+            listing.is_whole = to_the_end;
+        }
         listing.is_cut |= next.is_some() || listing.items.len() >= shown_max;
         Ok(Ok(listing))
     }
@@ -397,11 +435,15 @@ impl<A: Api> Feed<A> {
             let body = match round.get(&url).await {
                 Asked::Fine(answer) => answer.body,
                 // Gone with its logs: there is nothing to tell of.
-                Asked::Misconfigured(_) | Asked::Ended => {
+                Asked::Misconfigured("not_found") | Asked::Ended => {
                     offered.handled.insert(earlier.mark());
                     continue;
                 }
-                other @ (Asked::NotModified(_) | Asked::OutOfTime | Asked::Throttled(_) | Asked::Unanswered(_)) => {
+                other @ (Asked::NotModified(_)
+                | Asked::OutOfTime
+                | Asked::Throttled(_)
+                | Asked::Misconfigured(_)
+                | Asked::Unanswered(_)) => {
                     offered.stop(&other);
                     return Ok(());
                 }
@@ -481,7 +523,12 @@ impl<A: Api> Feed<A> {
                     nearest = candidates.min_by_key(|at| at.duration_since(*near).abs());
                     next = answer.next;
                 }
-                Asked::Misconfigured(_) | Asked::Ended => break,
+                Asked::Misconfigured("not_found") | Asked::Ended => break,
+                // Another's time would be another event. What may not be read is told of by its webhook alone.
+                Asked::Misconfigured(_) => {
+                    count_malformed(&mut round.counts);
+                    return None;
+                }
                 other @ (Asked::NotModified(_) | Asked::OutOfTime | Asked::Throttled(_) | Asked::Unanswered(_)) => {
                     offered.stop(&other);
                     return None;

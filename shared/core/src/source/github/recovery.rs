@@ -37,6 +37,8 @@ const SLACK: SignedDuration = SignedDuration::from_secs(900);
 const _: () = assert!(THROTTLED_GRACE.as_secs() + GRACE.as_secs() < SLACK.as_secs());
 /// What is about to be forgotten is not asked for any more.
 const RETENTION_MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// The least time between two polls of a log in which there is more to be found or to be got.
+const BUSY_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
 /// How much longer each wait for a delivery that was asked for is than the one before. From a minute on, six of them reach
 /// over two days: an outage of our own must not use up all that GitHub may be asked.
 const PATIENCE_GROWTH: i32 = 6;
@@ -74,8 +76,8 @@ pub struct RecoveryConfig {
     pub interval: SignedDuration,
     /// How long GitHub keeps an entry: three days, a week on Enterprise.
     pub retention: SignedDuration,
-    /// End of the address by which a hook is known to be ours. A slash at its end does not count.
-    pub path: String,
+    /// The address by which a hook is known to be ours, or its end. A slash behind it does not count.
+    pub address: String,
     /// Names of events that are recovered; empty for all.
     pub events: BTreeSet<String>,
     /// How a missing delivery is got.
@@ -98,7 +100,7 @@ impl Default for RecoveryConfig {
             host: None,
             interval: SignedDuration::from_secs(300),
             retention: SignedDuration::from_hours(3 * 24),
-            path: "/api/intake/github".to_owned(),
+            address: "/api/intake/github".to_owned(),
             events: BTreeSet::new(),
             remedy: Remedy::Redeliver,
             pages_max: 20,
@@ -173,7 +175,7 @@ pub trait MissingStore: Send + Sync {
     ) -> impl Future<Output = Result<(), LedgerError>> + Send;
 
     /// Says of a delivery that came because it was asked for, and of its event, that recovery has seen it, and not a webhook.
-    /// `true` where recovery alone has seen the event.
+    /// `true` where no webhook has told of the event, as far as is known then: webhooks had lost it.
     fn attribute(&self, key: &DeliveryKey) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 }
 
@@ -293,9 +295,10 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let worked = self.work(&mut round, &mut memory).await;
         let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
         let cursor = after.and_then(Cursor::new);
-        let polled = match worked {
-            Ok(()) | Err(Stop::Over(None)) => None,
-            Err(Stop::Over(Some(span))) => Some(Polled::Throttled(span)),
+        let (polled, has_more) = match worked {
+            Ok(has_more) => (None, has_more),
+            Err(Stop::Over(None)) => (None, true),
+            Err(Stop::Over(Some(span))) => (Some(Polled::Throttled(span)), true),
             Err(Stop::Failed(error)) => return Err(round.failed(error, cursor)),
         };
         let counts = round.counts;
@@ -306,33 +309,49 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         });
         Ok(Poll {
             cursor,
-            // Nobody asks for a longer one: what is configured now counts.
-            interval: Some(self.config.interval),
+            // GitHub forgets: as long as there is more to be found or got, that is gone on with as soon as may be.
+            interval: Some(if has_more {
+                self.interval()
+            } else {
+                self.config.interval
+            }),
             ..round.poll(polled)
         })
     }
 
-    async fn work(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<(), Stop> {
+    /// Finds what is missing and gets it. Says whether there is more of either.
+    async fn work(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<bool, Stop> {
         let logs = self.logs(round, memory).await?;
         let known: BTreeSet<&String> = logs.keys().collect();
         memory.hooks.retain(|hook, _| known.contains(hook));
         let mut pages = self.config.pages_max;
+        // Half of the turn is for finding what is missing, and the rest for getting it: neither keeps the other from its end.
+        let now = round.now();
+        let half = round.turn.end.duration_since(now).checked_div(2).unwrap_or_default();
+        let scan_end = now.saturating_add(half).unwrap_or(now);
         let mut failed = None;
-        for (hook, path) in &logs {
+        // The log that has been read least far comes first: a busy one holds no other up.
+        let mut in_order: Vec<(&String, &String)> = logs.iter().collect();
+        in_order.sort_by_key(|(hook, _)| memory.hooks.get(*hook).map_or(0, |read| read.through));
+        for (hook, path) in in_order {
             let Some(id) = HookId::parse(Some(hook)) else { continue };
             let mut read = memory.hooks.remove(hook).unwrap_or_default();
-            let scanned = self.scan(round, &id, path, &mut read, &mut pages).await;
+            let scanned = self.scan(round, &id, path, &mut read, &mut pages, scan_end).await;
             // Also where it stopped: how far it came is durable.
             memory.hooks.insert(hook.clone(), read);
             match scanned {
-                Ok(()) => {}
+                Ok(()) | Err(Stop::Over(None)) => {}
                 // A log that cannot be read stops neither the others nor what is known to be missing.
                 Err(Stop::Failed(error)) => failed = failed.or(Some(error)),
-                Err(over @ Stop::Over(_)) => return Err(over),
+                Err(over @ Stop::Over(Some(_))) => return Err(over),
             }
         }
+        let is_reading = memory.hooks.values().any(|read| read.pass.is_some());
         let worked = self.work_off(round, &logs).await;
-        failed.map_or(worked, |error| Err(Stop::Failed(error)))
+        match failed {
+            Some(error) => Err(Stop::Failed(error)),
+            None => worked.map(|has_more| has_more || is_reading),
+        }
     }
 
     /// The logs that are ours: the path of each by its hook's id.
@@ -371,9 +390,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
     }
 
     fn is_ours(&self, url: &str) -> bool {
-        let path = url.split(['?', '#']).next().unwrap_or_default();
-        path.trim_end_matches('/')
-            .ends_with(self.config.path.trim_end_matches('/'))
+        let url = url.split(['?', '#']).next().unwrap_or_default();
+        let plain = |address: &str| address.trim_end_matches('/').to_lowercase();
+        plain(url).ends_with(&plain(&self.config.address))
     }
 
     /// The id of the App's hook: learnt once, from the headers of one delivery.
@@ -454,6 +473,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         path: &str,
         read: &mut Read,
         pages: &mut usize,
+        scan_end: Timestamp,
     ) -> Result<(), Stop> {
         let now = round.now();
         let before = |span| now.saturating_sub(span).unwrap_or(Timestamp::MIN).as_second();
@@ -470,7 +490,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let mut is_resumed = pass.next != first;
         loop {
             read.pass = Some(pass.clone());
-            if *pages == 0 {
+            if *pages == 0 || round.now() >= scan_end {
                 return Ok(());
             }
             *pages = pages.saturating_sub(1);
@@ -483,9 +503,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             is_resumed = false;
             let page = self.fine(asked)?;
             let entries: Vec<Box<RawValue>> = self.shape(&page.0)?;
-            let oldest = self.judge(round, hook, &entries, now, floor).await?;
-            // A page of which nothing can be read says nothing of how old what is behind it is.
-            let is_through = entries.is_empty() || oldest.is_some_and(|oldest| oldest < floor);
+            let newest = self.judge(round, hook, &entries, now, floor).await?;
+            // One entry out of its order says nothing of what is behind it, nor does a page of which nothing can be read.
+            let is_through = entries.is_empty() || newest.is_some_and(|newest| newest < floor);
             match page.1.filter(|_| !is_through) {
                 Some(next) => pass.next = next,
                 None => {
@@ -497,7 +517,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
     }
 
-    /// Notes what of a page the ledger lacks. Gives the second of its oldest entry.
+    /// Notes what of a page the ledger lacks. Gives the second of its newest entry.
     async fn judge(
         &self,
         round: &mut Round<'_, A>,
@@ -506,7 +526,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         now: Timestamp,
         floor: i64,
     ) -> Result<Option<i64>, Stop> {
-        let mut oldest = None;
+        let mut newest = None;
         let mut newest_of: BTreeMap<DeliveryKey, Missing> = BTreeMap::new();
         for raw in entries {
             let entry = serde_json::from_str::<Entry>(raw.get()).ok();
@@ -520,7 +540,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 continue;
             };
             let second = delivered_at.as_second();
-            oldest = Some(oldest.map_or(second, |known: i64| known.min(second)));
+            newest = newest.max(Some(second));
             let grace = if entry.throttled_at.is_some() {
                 THROTTLED_GRACE
             } else {
@@ -545,14 +565,14 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 due_at: delivered_at,
             };
             // GitHub shows the newest first, and its own example does not.
-            let newest = newest_of.entry(key).or_insert_with(|| missing.clone());
-            if newest.delivered_at < missing.delivered_at {
-                *newest = missing;
+            let known = newest_of.entry(key).or_insert_with(|| missing.clone());
+            if known.delivered_at < missing.delivered_at {
+                *known = missing;
             }
         }
         let keys: Vec<DeliveryKey> = newest_of.keys().cloned().collect();
         if keys.is_empty() {
-            return Ok(oldest);
+            return Ok(newest);
         }
         let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
         let missing: Vec<Missing> = newest_of
@@ -567,16 +587,16 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 .map_err(|error| self.unkept(error))?;
             round.counts.missing = round.counts.missing.saturating_add(new);
         }
-        Ok(oldest)
+        Ok(newest)
     }
 
-    /// Asks for what is missing, oldest first, as far as the budgets go.
-    async fn work_off(&self, round: &mut Round<'_, A>, logs: &BTreeMap<String, String>) -> Result<(), Stop> {
+    /// Asks for what is missing, oldest first, as far as the budgets go. Says whether they may have been too small.
+    async fn work_off(&self, round: &mut Round<'_, A>, logs: &BTreeMap<String, String>) -> Result<bool, Stop> {
         let now = round.now();
         let due = self.store.due_missing(&self.id, now, self.config.requests_max).await;
         let due = due.map_err(|error| self.unkept(error))?;
         if due.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let keys: Vec<DeliveryKey> = due.iter().map(|missing| missing.key.clone()).collect();
         let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
@@ -613,7 +633,11 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         for missing in unanswered.into_iter().filter(|_| answered) {
             self.settle(round, missing, self.asked_now(round, missing)).await?;
         }
-        failed.map_or(Ok(()), |error| Err(Stop::Failed(error)))
+        match failed {
+            Some(error) if !answered => Err(Stop::Failed(error)),
+            // One among others: it was asked for, and is for a later turn.
+            Some(_) | None => Ok(due.len() >= self.config.requests_max),
+        }
     }
 
     /// The log that a missing delivery can be got from, or why it never will be.
@@ -681,7 +705,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             | Asked::OutOfTime
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
-            | Asked::Unanswered(_)) => self.refused(round, missing, other).await,
+            | Asked::Unanswered(_)) => self.refused(round, missing, log, other).await,
         }
     }
 
@@ -693,7 +717,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             | Asked::OutOfTime
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
-            | Asked::Unanswered(_)) => return self.refused(round, missing, other).await,
+            | Asked::Unanswered(_)) => return self.refused(round, missing, log, other).await,
         };
         let detail = serde_json::from_slice::<Detail>(&body).ok();
         let payload = detail.and_then(|detail| detail.request.payload);
@@ -713,7 +737,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 round.counts.recovered = round.counts.recovered.saturating_add(1);
                 self.settle(round, missing, Becomes::Here).await
             }
-            Err(error) if error.kind() == ErrorKind::Reject => {
+            Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
                 self.settle(round, missing, Becomes::Lost(error.class.as_str())).await
             }
             Err(error) => Err(self.unkept(error)),
@@ -721,12 +745,22 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
     }
 
     /// What follows for a missing delivery from a request that did not get it.
-    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, asked: Asked) -> Result<(), Stop> {
+    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str, asked: Asked) -> Result<(), Stop> {
         match asked {
-            // The log shows it and its entry is gone, or GitHub will not send it: the next time neither.
-            Asked::Ended | Asked::Misconfigured("not_found") => {
-                self.settle(round, missing, Becomes::Lost("refused")).await
-            }
+            // GitHub will not do it now. It is asked again some time, and no more often than anything else.
+            Asked::Ended => self.settle(round, missing, self.asked_now(round, missing)).await,
+            // GitHub answers like this for what is gone, and for what one may not do.
+            Asked::Misconfigured("not_found") => match round.get(&format!("{log}/{}", missing.attempt_id)).await {
+                Asked::Misconfigured("not_found") | Asked::Ended => {
+                    self.settle(round, missing, Becomes::Lost("gone")).await
+                }
+                Asked::Fine(_) => Err(self.misconfigured("may_not_redeliver")),
+                other @ (Asked::NotModified(_)
+                | Asked::OutOfTime
+                | Asked::Throttled(_)
+                | Asked::Misconfigured(_)
+                | Asked::Unanswered(_)) => self.fine(other).map(drop),
+            },
             Asked::Unanswered("too_large") => self.settle(round, missing, Becomes::Lost("too_large")).await,
             other @ (Asked::Fine(_)
             | Asked::NotModified(_)
@@ -764,7 +798,7 @@ impl<A: Api, M: MissingStore> Source for Recovery<A, M> {
     }
 
     fn interval(&self) -> SignedDuration {
-        self.config.interval
+        self.config.interval.min(BUSY_INTERVAL)
     }
 
     fn poll<'a>(&'a self, turn: Turn<'a>) -> BoxFuture<'a, Result<Poll, Box<FailedPoll>>> {
