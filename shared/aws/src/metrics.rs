@@ -185,8 +185,10 @@ pub struct Polled {
     pub duration_ms: u64,
 }
 
-/// How many events webhooks have lost, as a change, by the net that has caught them: one more for each that a feed or recovery saw
-/// first, one less when a webhook brought it after all. The sum over time and nets is what the webhooks lost.
+/// How many events webhooks have lost, as a change, by the net that has caught them.
+///
+/// One more for each that a feed or recovery saw first, one less when a webhook brought it after all. The sum over time and nets
+/// is what the webhooks lost.
 #[metrics(emf::dimension_sets = [["Net"]], rename_all = "PascalCase")]
 #[derive(Debug)]
 pub struct SeenOnlyBy {

@@ -47,8 +47,10 @@ impl WriteCounts {
     }
 }
 
-/// How an admission by `net` changes how many events webhooks have lost, by the net that has caught them: one more for each that
-/// another net tells of first, one less when a webhook tells of it after all. Added up, that is what webhooks lost.
+/// How an admission by `net` changes how many events webhooks have lost, by the net that has caught them.
+///
+/// One more for each that another net tells of first, one less when a webhook tells of it after all. Added up, that is what
+/// webhooks lost.
 #[must_use]
 pub fn lost_by_webhooks(admitted: &Admitted, net: Net) -> Option<(Net, i64)> {
     match admitted {
