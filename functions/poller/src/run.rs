@@ -8,7 +8,7 @@ use forebay_aws::clock::{System, pause};
 use forebay_aws::config::{POLLER_SECONDS_MAX, PollerConfig};
 use forebay_aws::dynamodb::{DynamoLedger, DynamoTargets};
 use forebay_aws::github::GithubApi;
-use forebay_aws::metrics::{Metrics, Polled as RunPolled, Record, SeenOnlyBy, system_time};
+use forebay_aws::metrics::{EventCaught, Metrics, Polled as RunPolled, Record, SeenOnlyBy, system_time};
 use forebay_aws::secrets::{Documents, ReadError, Store};
 use forebay_aws::shedder::{self, ShedInboxes};
 use forebay_aws::start::PollerClients;
@@ -341,6 +341,17 @@ where
             lost: report.lost,
             duration_ms,
         }));
+        for caught in &written.caught {
+            let latency = caught
+                .occurred_at
+                .map(|at| caught.admitted_at.duration_since(at).as_millis());
+            self.metrics.emit(Record::Caught(EventCaught {
+                timestamp: system_time(caught.admitted_at),
+                kind: caught.kind.as_str(),
+                events: 1,
+                latency_ms: latency.and_then(|latency| u64::try_from(latency).ok()).unwrap_or(0),
+            }));
+        }
         let alone = |net| written.seen_only_by.get(&net).copied().unwrap_or_default();
         let attributed = i64::try_from(tally.counts.attributed).unwrap_or(i64::MAX);
         for (net, events) in [

@@ -16,7 +16,7 @@ use crate::source::{
     FailedPoll, Found, Poll, PollCounts, PollError, Polled, Readback, Rests, Source, SourceId, Turn, Writer, Written,
 };
 
-pub use writer::{LedgerWriter, WriteCounts, lost_by_webhooks};
+pub use writer::{Caught, LedgerWriter, WriteCounts, lost_by_webhooks};
 
 /// Sources by their ids.
 pub type Sources = BTreeMap<SourceId, Box<dyn Source>>;

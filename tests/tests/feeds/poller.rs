@@ -136,6 +136,15 @@ async fn a_run_says_what_it_did_and_leaves_no_payload_behind() {
     assert_eq!(limited.backoff_until, Some(until.to_string()));
     let text = stage.metrics.text();
     assert!(!text.contains("confidential") && text.lines().count() >= 3);
+    // S3-25: an event counts by its kind, whichever net caught it first.
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut kinds: Vec<_> = lines
+        .filter_map(|line| Some(line["Kind"].as_str()?.to_owned()))
+        .collect();
+    kinds.sort();
+    assert_eq!(kinds, ["check_failure", "comment", "pull_request_opened"]);
     assert!(!serde_json::to_string(&limited).unwrap().contains("confidential"));
 }
 

@@ -8,12 +8,23 @@ use jiff::Timestamp;
 
 use crate::delivery::{Delivery, Digest, Outcome, READ_BACK};
 use crate::drive::{Driven, Driver, NAMES_MAX, admittee, keys_beside};
-use crate::event::{EventId, Net};
+use crate::event::{EventId, Kind, Net};
 use crate::github::{Envelope, Meaning, Named, read};
 use crate::ledger::{Admission, Admitted, Admittee, EventAdmission, EventRow, Nonce, Reason, Status};
 use crate::ports::{Inboxes, Ledger, LedgerError, TimeAndChance};
 use crate::session::Pointers;
 use crate::source::{Found, Readback, Writer, Written};
+
+/// An event that was new to the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caught {
+    /// What happened.
+    pub kind: Kind,
+    /// When it happened.
+    pub occurred_at: Option<Timestamp>,
+    /// When it was written.
+    pub admitted_at: Timestamp,
+}
 
 /// What is counted of what was written.
 #[derive(Debug, Default)]
@@ -30,6 +41,8 @@ pub struct WriteCounts {
     pub undeliverable: u64,
     /// How many more events webhooks have lost, by the net that has caught them.
     pub seen_only_by: BTreeMap<Net, i64>,
+    /// The events that are new, with what each happened and when it was written. At most [`WriteCounts::CAUGHT_MAX`].
+    pub caught: Vec<Caught>,
     /// What could not be driven, for the log. It is due again later.
     pub troubles: Vec<(EventId, LedgerError)>,
 }
@@ -37,6 +50,8 @@ pub struct WriteCounts {
 impl WriteCounts {
     /// Most troubles that are kept.
     pub const TROUBLES_MAX: usize = 50;
+    /// Most new events that are told of one by one: more than a run can write.
+    pub const CAUGHT_MAX: usize = 5_000;
 
     /// Counts whether webhooks have lost an event, from what its admission found.
     pub fn see(&mut self, admitted: &Admitted, net: Net) {
@@ -224,6 +239,13 @@ impl<'a, L: Ledger, I: Inboxes, T: TimeAndChance> LedgerWriter<'a, L, I, T> {
         match written {
             Written::New => {
                 one(&mut counts.accepted);
+                if counts.caught.len() < WriteCounts::CAUGHT_MAX {
+                    counts.caught.push(Caught {
+                        kind: row.event.kind,
+                        occurred_at: row.event.occurred_at,
+                        admitted_at: row.admitted_at,
+                    });
+                }
                 if row.state.status != Status::Claimed {
                     one(&mut counts.unrouted);
                 }
