@@ -38,8 +38,8 @@ const _: () = assert!(
 );
 /// Time for the report.
 const REPORT_TIME: SignedDuration = SignedDuration::from_secs(2);
-/// What is due this soon is waited for. Runs begin a minute apart and sources are due a minute after their last poll, so that one
-/// would be missed by a moment every time.
+/// What is due this soon is waited for, so long in all of a run. Runs begin a minute apart and sources are due a minute after their
+/// last poll, so that they would be missed by a moment every time.
 const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(5);
 /// Longest time of a run that goes into listing what owners have: about three thousand repositories.
 const OWNERS_TIME_MAX: Duration = Duration::from_secs(10);
@@ -210,11 +210,22 @@ where
         };
         let mut tally = IngestTally::default();
         let polling = async {
-            ingestor.run_into(&sources, last_start, poll_end, &mut tally).await;
-            if tally.polls == 0 && tally.trouble.is_none() && self.wait_for_due(last_start).await? {
+            let mut left_to_wait = LOOK_AHEAD;
+            loop {
+                let before = tally.polls;
                 ingestor.run_into(&sources, last_start, poll_end, &mut tally).await;
+                if tally.trouble.is_some() {
+                    return Ok::<_, LedgerError>(());
+                }
+                let Some(waited) = self.wait_for_due(last_start, left_to_wait).await? else {
+                    return Ok(());
+                };
+                // What is due and was not polled just now is not for this run: its credential rests, or somebody has it.
+                if waited.is_zero() && tally.polls == before {
+                    return Ok(());
+                }
+                left_to_wait = left_to_wait.saturating_sub(waited);
             }
-            Ok::<_, LedgerError>(())
         };
         // Every request and write in it has a shorter time of its own; should they add up, what is told is what was done.
         let left = deadline.duration_since(self.time.now()).saturating_sub(REPORT_TIME);
@@ -231,19 +242,23 @@ where
         }
     }
 
-    /// Waits for what is due in a moment. Says whether there is any.
-    async fn wait_for_due(&self, last_start: Timestamp) -> Result<bool, LedgerError> {
+    /// Waits for what is due in a moment, so long at most. Says how long; `None` where nothing is.
+    async fn wait_for_due(
+        &self,
+        last_start: Timestamp,
+        longest: SignedDuration,
+    ) -> Result<Option<SignedDuration>, LedgerError> {
         let now = self.time.now();
-        let until = now.saturating_add(LOOK_AHEAD).unwrap_or(Timestamp::MAX);
+        let until = now.saturating_add(longest).unwrap_or(Timestamp::MAX);
         let Some(due) = self.ledger.due_sources(until, None, 1).await?.into_iter().next() else {
-            return Ok(false);
+            return Ok(None);
         };
         if due.due_at > last_start {
-            return Ok(false);
+            return Ok(None);
         }
         let wait = due.due_at.duration_since(now).max(SignedDuration::ZERO);
         pause(Duration::try_from(wait).unwrap_or_default()).await;
-        Ok(true)
+        Ok(Some(wait))
     }
 
     /// Lists the repositories of owners all of whose are polled. Those that cannot be listed now are those that were known.

@@ -60,12 +60,14 @@ impl Counts {
         self.lost = self.lost.saturating_add(u64::from(!seen_by.contains(&Net::Webhook)));
     }
 
-    fn cells(&self) -> [String; 5] {
+    fn cells(&self) -> [String; 6] {
+        let alone = self.feed_only.saturating_add(self.recovery_only);
         [
             self.events,
             self.webhook_only,
             self.feed_only,
             self.recovery_only,
+            self.lost.saturating_sub(alone),
             self.lost,
         ]
         .map(|count| count.to_string())
@@ -215,17 +217,29 @@ fn is_told_by_feeds(kind: Kind) -> bool {
 impl fmt::Display for Gaps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |name: &str, counts: &Counts| {
-            let [events, webhook, feed, recovery, lost] = counts.cells();
-            [name.to_owned(), events, webhook, feed, recovery, lost]
+            let [events, webhook, feed, recovery, both, lost] = counts.cells();
+            [name.to_owned(), events, webhook, feed, recovery, both, lost]
         };
         let kinds = self.nets.kinds.iter();
-        let mut rows: Vec<[String; 6]> = kinds.map(|(kind, counts)| row(kind, counts)).collect();
+        let mut rows: Vec<[String; 7]> = kinds.map(|(kind, counts)| row(kind, counts)).collect();
         rows.push(row("in all", &self.nets.total));
-        let head = ["kind", "events", "webhook only", "feed only", "recovery only", "lost"];
+        let head = [
+            "kind",
+            "events",
+            "webhook only",
+            "feed only",
+            "recovery only",
+            "feed and recovery",
+            "lost",
+        ];
         for line in table::lines(head, &rows) {
             writeln!(f, "{line}")?;
         }
         write!(f, "\nsince {}: {}", self.since, self.nets.loss)?;
+        let others = self.nets.total.lost.saturating_sub(self.nets.loss.lost);
+        if others > 0 {
+            write!(f, "\nand {others} of kinds that feeds do not tell of")?;
+        }
         if self.truncated {
             write!(f, "\nonly the newest {LOOKED_THROUGH_MAX} events were looked through")?;
         }
@@ -365,9 +379,9 @@ mod tests {
             }]),
         };
         let expected = "\
-kind     events  webhook only  feed only  recovery only  lost
-comment  1       0             1          0              1
-in all   1       0             1          0              1
+kind     events  webhook only  feed only  recovery only  feed and recovery  lost
+comment  1       0             1          0              0                  1
+in all   1       0             1          0              0                  1
 
 since 2026-11-16T15:40:00Z: webhooks lost 100.00 % of what feeds tell of (1 of 1)
 only the newest 10000 events were looked through

@@ -25,6 +25,8 @@ pub(crate) const PARAMETERS: &[(&str, &str)] = &[
     ("PollRepositories", REPOSITORY),
     ("RecoverRepositories", REPOSITORY),
     ("RecoverSeconds", "60"),
+    // What the fake begins with is two hours old: no webhook could have told of it, and it is not to count as lost.
+    ("PollBacklogHours", "1"),
     // However the emulator spells the address of a function.
     ("RecoverAddress", "/api/intake/github"),
 ];

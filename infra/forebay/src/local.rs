@@ -214,11 +214,11 @@ fn happenings(f: &mut fmt::Formatter<'_>, github: &str) -> fmt::Result {
         "  curl {github}/_fake/happenings -d '{{\"repository\": \"{repository}\", \"kind\": \"comment\", \"number\": 1, \
          \"text\": \"Please add a test\", \"webhook\": \"lost\"}}'"
     )?;
-    writeln!(f, "  forebay poll now")?;
-    writeln!(f, "  forebay gaps --list")?;
+    writeln!(f, "  cargo forebay poll now")?;
+    writeln!(f, "  cargo forebay gaps --list")?;
     writeln!(
         f,
-        "\nAn outage of the webhook, which recovery makes up for some minutes later:\n"
+        "\nAn outage of the webhook, which recovery makes up for two or three minutes later:\n"
     )?;
     writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": true}}'")?;
     writeln!(
@@ -226,7 +226,8 @@ fn happenings(f: &mut fmt::Formatter<'_>, github: &str) -> fmt::Result {
         "  curl {github}/_fake/happenings -d '{{\"repository\": \"{repository}\", \"kind\": \"push\", \"branch\": \"main\"}}'"
     )?;
     writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": false}}'")?;
-    writeln!(f, "  forebay sources")
+    writeln!(f, "  cargo forebay sources")?;
+    writeln!(f, "  cargo forebay gaps --list     # after that")
 }
 
 /// What `forebay local` says once everything is up.
@@ -268,11 +269,11 @@ impl fmt::Display for Up<'_> {
         writeln!(f, "\nIn another terminal, in this checkout:\n")?;
         writeln!(
             f,
-            "  forebay session open --agent builder --repository acme/app --branch fix/overflow"
+            "  cargo forebay session open --agent builder --repository acme/app --branch fix/overflow"
         )?;
-        writeln!(f, "  forebay send review_comment")?;
-        writeln!(f, "  forebay inbox builder")?;
-        writeln!(f, "  forebay enqueue '{{\"order\": 7}}'")?;
+        writeln!(f, "  cargo forebay send review_comment")?;
+        writeln!(f, "  cargo forebay inbox builder")?;
+        writeln!(f, "  cargo forebay enqueue '{{\"order\": 7}}'")?;
         if let Some(github) = &stack.github {
             happenings(f, github)?;
         }

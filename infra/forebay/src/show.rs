@@ -94,6 +94,15 @@ pub(crate) async fn run(args: &ShowArgs, output: Output) -> Result<(), Error> {
             // What a queue said is kept with its event.
             return output.bytes(content.as_bytes());
         }
+        if let Named::Event(id) = &named
+            && let Some(row) = answered(connected.ledger.event(id).await)?
+            && row.event.delivery.is_none()
+        {
+            return Err(Error::new(
+                format!("show the body of {id}: a feed told of it first, and no body is kept of what feeds show"),
+                "leave --body out; where a webhook told of it later, show that delivery",
+            ));
+        }
         let key = delivery_of(&connected, named).await?.ok_or_else(nothing)?;
         let body = answered(connected.ledger.body(&key).await)?.ok_or_else(nothing)?;
         return output.bytes(&body);

@@ -15,9 +15,13 @@ use forebay_aws::clock::System;
 use forebay_core::event::Repository;
 use forebay_core::ports::TimeAndChance as _;
 use forebay_tests::github::{FakeGithub, HookTarget, Hooked, Impossible, Occasion, What, serve};
+use jiff::SignedDuration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+
+/// How old what it begins with is.
+const SEED_AGE: SignedDuration = SignedDuration::from_hours(2);
 
 /// Serves a fake GitHub on this machine.
 #[derive(Parser)]
@@ -72,12 +76,13 @@ fn github(base: &str, arguments: &Arguments) -> Result<FakeGithub, Impossible> {
     Ok(fake)
 }
 
-/// Pull request 1 and issue 2, to have something to talk about. The feed shows them; no delivery was made.
+/// Pull request 1 and issue 2, to have something to talk about. The feed shows them; no delivery was made, and they are older than
+/// anything that a hook of today could have told of.
 fn seed(fake: &mut FakeGithub, repository: &str) -> Result<(), Impossible> {
     let title = "Totals overflow".to_owned();
     for what in [What::pull_request("fix/overflow"), What::Issue { title }] {
         let occasion = Occasion::of(repository, what).hooked(Hooked::Silent);
-        fake.happen(&occasion, System.now())?;
+        fake.happen(&occasion, System.now() - SEED_AGE)?;
     }
     Ok(())
 }
