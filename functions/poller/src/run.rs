@@ -15,7 +15,7 @@ use forebay_aws::start::PollerClients;
 use forebay_core::api::{Api, GithubAccess};
 use forebay_core::drive::Driver;
 use forebay_core::event::{Net, Repository};
-use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, WriteCounts};
+use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, Sources, WriteCounts};
 use forebay_core::ports::{ErrorKind, Inboxes, Ledger, LedgerError, TimeAndChance};
 use forebay_core::schedule::{LedgerScheduler, Resting, Scheduled, SourceStore};
 use forebay_core::shed::{Shedder, ShedderConfig, TargetStore};
@@ -43,6 +43,8 @@ const REPORT_TIME: SignedDuration = SignedDuration::from_secs(2);
 const LOOK_AHEAD: SignedDuration = SignedDuration::from_secs(5);
 /// Longest time of a run that goes into listing what owners have: about three thousand repositories.
 const OWNERS_TIME_MAX: Duration = Duration::from_secs(10);
+/// Rows that are looked through for what is due soon.
+const DUE_ROWS: usize = 50;
 /// How long it is known which repositories an owner has.
 const OWNERS_KEPT: SignedDuration = SignedDuration::from_secs(3_600);
 /// How long after a failure to list them that is tried again.
@@ -217,7 +219,7 @@ where
                 if tally.trouble.is_some() {
                     return Ok::<_, LedgerError>(());
                 }
-                let Some(waited) = self.wait_for_due(last_start, left_to_wait).await? else {
+                let Some(waited) = self.wait_for_due(last_start, left_to_wait, &sources).await? else {
                     return Ok(());
                 };
                 // What is due and was not polled just now is not for this run: its credential rests, or somebody has it.
@@ -247,28 +249,37 @@ where
         &self,
         last_start: Timestamp,
         longest: SignedDuration,
+        planned: &Sources,
     ) -> Result<Option<SignedDuration>, LedgerError> {
         let now = self.time.now();
         let until = now.saturating_add(longest).unwrap_or(Timestamp::MAX);
-        let Some(due) = self.ledger.due_sources(until, None, 1).await?.into_iter().next() else {
+        let due = self.ledger.due_sources(until, None, DUE_ROWS).await?;
+        let due: Vec<_> = due.iter().filter(|due| planned.contains_key(&due.source)).collect();
+        // What is due already and was not polled just now may be held or rest: the next one may not.
+        let soon = due.iter().find(|due| due.due_at > now).or(due.first());
+        let Some(soon) = soon.filter(|due| due.due_at <= last_start) else {
             return Ok(None);
         };
-        if due.due_at > last_start {
-            return Ok(None);
-        }
-        let wait = due.due_at.duration_since(now).max(SignedDuration::ZERO);
+        let wait = soon.due_at.duration_since(now).max(SignedDuration::ZERO);
         pause(Duration::try_from(wait).unwrap_or_default()).await;
         Ok(Some(wait))
     }
 
     /// Lists the repositories of owners all of whose are polled. Those that cannot be listed now are those that were known.
     async fn list_owners(&self, access: &GithubAccess, known: &mut Known) -> Result<(), LedgerError> {
+        let began = self.time.now();
+        // All of them first: where the time is over before one's turn, it is known that its list is not.
+        for owner in owners(&self.config) {
+            known.owned.entry(owner.to_owned()).or_insert_with(|| Owned {
+                repositories: None,
+                list_at: began,
+            });
+        }
         for owner in owners(&self.config) {
             let now = self.time.now();
-            let entry = known.owned.entry(owner.to_owned()).or_insert_with(|| Owned {
-                repositories: None,
-                list_at: now,
-            });
+            let Some(entry) = known.owned.get_mut(owner) else {
+                continue;
+            };
             if entry.list_at > now {
                 continue;
             }
@@ -280,6 +291,8 @@ where
                 entry.list_at = resting.until;
                 continue;
             }
+            // If the time is over in the middle of it, others come first next time.
+            entry.list_at = now.saturating_add(OWNERS_RETRY).unwrap_or(Timestamp::MAX);
             let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now).await;
             let (kept, rest, strikes) = match listed {
                 Ok(listed) => {

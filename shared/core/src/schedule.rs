@@ -31,8 +31,8 @@ pub const MISCONFIGURED_WAIT_MAX: SignedDuration = SignedDuration::from_secs(3_6
 pub const UNKNOWN_WAIT: SignedDuration = SignedDuration::from_secs(900);
 /// Longest wait between two tries of a source that gives no answer.
 pub const FAILED_WAIT_MAX: SignedDuration = SignedDuration::from_secs(1_800);
-/// Longest least time between two polls that a source may ask for: a header must not silence a feed.
-pub const INTERVAL_MAX: SignedDuration = SignedDuration::from_secs(3_600);
+/// Longest least time between two polls that a source may ask for.
+pub const INTERVAL_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// The spans of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -402,3 +402,22 @@ async fn a_list_that_does_not_fit_one_turn_is_read_on_from_where_it_stopped() {
     let third = bench.round().await;
     assert_eq!((third.requests.len(), third.tally.counts.not_modified), (1, 1));
 }
+
+#[tokio::test]
+async fn a_place_that_cannot_be_read_again_is_given_up_and_counts_as_a_gap() {
+    let bench = bench();
+    comments(&bench, 250, &Hooked::Silent);
+    bench
+        .wire
+        .bend("page=3", 2, |answer| Ok(Answer { status: 404, ..answer }));
+    assert_eq!(bench.round().await.written.accepted, 200);
+    bench.pass(61);
+    let given_up = bench.round().await;
+    assert_eq!((given_up.written.accepted, given_up.tally.counts.gaps), (0, 1));
+    // It is not waited at: the feed is as it was, and the next reading of all pages finds what is behind.
+    bench.pass(61);
+    let unchanged = bench.round().await;
+    assert_eq!((unchanged.requests.len(), unchanged.tally.counts.not_modified), (1, 1));
+    bench.pass(3_600);
+    assert_eq!(bench.round().await.written.accepted, 50);
+}

@@ -12,6 +12,8 @@ use crate::ports::ErrorClass;
 pub use feed::{Feed, FeedConfig, FeedKind};
 pub use recovery::{Becomes, HookLog, Missing, MissingStore, Recovery, RecoveryConfig, Remedy};
 
+/// Longest least time between two polls that an answer may ask for: a header must not silence a feed.
+const INTERVAL_MAX: SignedDuration = SignedDuration::from_secs(3_600);
 /// A request is not begun with less of the turn left: it may take that long.
 pub const REQUEST_TIME_MAX: SignedDuration = SignedDuration::from_secs(10);
 
@@ -128,7 +130,9 @@ impl<'a, A: Api> Round<'a, A> {
     /// The poll that these requests were.
     fn poll(self, polled: Polled) -> Poll {
         Poll {
-            interval: self.interval_s.map(|seconds| SignedDuration::from_secs(seconds.into())),
+            interval: self
+                .interval_s
+                .map(|seconds| SignedDuration::from_secs(seconds.into()).min(INTERVAL_MAX)),
             rest: self.rest,
             latency: self.slowest,
             has_called: self.counts.requests > 0,

@@ -321,16 +321,13 @@ impl<A: Api> Feed<A> {
                 None
             }
         };
+        let place = memory.resume.as_deref();
         for _ in 1..PAGES_MAX {
-            let Some(url) = next.take() else {
-                listing.is_whole = to_the_end;
-                break;
-            };
+            let Some(url) = next.take() else { break };
             let page = match round.get(&url).await {
                 Asked::Fine(answer) => self.read_page(&answer.body).map(|items| (items, answer.next)),
                 // Past the end is an end.
                 Asked::Ended => {
-                    listing.is_whole = to_the_end;
                     listing.is_cut = true;
                     break;
                 }
@@ -339,13 +336,20 @@ impl<A: Api> Feed<A> {
                     listing.stopped_at = Some(url);
                     break;
                 }
+                // What cannot be had a second time is no place to wait at: the next reading of all pages finds another way.
+                Asked::Misconfigured(_) if place == Some(&url) => Err(NotAPage),
                 Asked::NotModified(_) | Asked::OutOfTime | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
                     listing.stopped_at = Some(url);
                     break;
                 }
             };
             let Ok((items, behind)) = page else {
-                listing.stopped_at = Some(url);
+                if place == Some(&url) {
+                    listing.is_whole = true;
+                    round.counts.gaps = round.counts.gaps.saturating_add(1);
+                } else {
+                    listing.stopped_at = Some(url);
+                }
                 break;
             };
             let covered = is_covered(&items, seen) && !to_the_end;
@@ -361,11 +365,16 @@ impl<A: Api> Feed<A> {
             FeedKind::Events => EVENTS_MAX,
             FeedKind::Runs => RUNS_MAX,
         };
-        if listing.stopped_at.is_none() && (next.is_some() || !listing.is_whole) {
-            // The last page there can be, or one behind which everything is known.
-            listing.is_whole = to_the_end;
+        if place.is_some() && resume.is_none() {
+            // It went on from a place: what is behind the last page of this turn is for the next.
+            listing.stopped_at = listing.stopped_at.or(next.take());
         }
-        listing.is_cut |= next.is_some() || listing.items.len() >= shown_max;
+        if listing.stopped_at.is_none() {
+            listing.is_whole |= to_the_end;
+            // More behind the last page there can be.
+            listing.is_cut |= next.is_some();
+        }
+        listing.is_cut |= listing.items.len() >= shown_max;
         Ok(Ok(listing))
     }
 
@@ -525,11 +534,15 @@ impl<A: Api> Feed<A> {
                 }
                 Asked::Misconfigured("not_found") | Asked::Ended => break,
                 // Another's time would be another event. What may not be read is told of by its webhook alone.
-                Asked::Misconfigured(_) => {
+                Asked::Misconfigured("forbidden") => {
                     count_malformed(&mut round.counts);
                     return None;
                 }
-                other @ (Asked::NotModified(_) | Asked::OutOfTime | Asked::Throttled(_) | Asked::Unanswered(_)) => {
+                other @ (Asked::NotModified(_)
+                | Asked::OutOfTime
+                | Asked::Throttled(_)
+                | Asked::Misconfigured(_)
+                | Asked::Unanswered(_)) => {
                     offered.stop(&other);
                     return None;
                 }

@@ -39,6 +39,8 @@ const _: () = assert!(THROTTLED_GRACE.as_secs() + GRACE.as_secs() < SLACK.as_sec
 const RETENTION_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 /// The least time between two polls of a log in which there is more to be found or to be got.
 const BUSY_INTERVAL: SignedDuration = SignedDuration::from_secs(60);
+/// A delivery is there, and may not be asked for.
+const MAY_NOT_REDELIVER: &str = "may_not_redeliver";
 /// How much longer each wait for a delivery that was asked for is than the one before. From a minute on, six of them reach
 /// over two days: an outage of our own must not use up all that GitHub may be asked.
 const PATIENCE_GROWTH: i32 = 6;
@@ -603,6 +605,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let mut answered = false;
         let mut unanswered = Vec::new();
         let mut failed = None;
+        let mut over = None;
         for missing in &due {
             if kept.contains(&missing.key) {
                 self.here(round, missing).await?;
@@ -622,16 +625,29 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             match got {
                 Ok(()) => answered = true,
                 // It fails alone, if the others do not fail too.
-                Err(Stop::Failed(error @ PollError::Unanswered { .. })) => {
+                Err(Stop::Failed(
+                    error @ (PollError::Unanswered { .. }
+                    | PollError::Misconfigured {
+                        word: MAY_NOT_REDELIVER,
+                        ..
+                    }),
+                )) => {
                     failed = failed.or(Some(error));
                     unanswered.push(missing);
                 }
-                Err(stop) => return Err(stop),
+                Err(stop @ Stop::Over(_)) => {
+                    over = Some(stop);
+                    break;
+                }
+                Err(stop @ Stop::Failed(_)) => return Err(stop),
             }
         }
         // Where GitHub answers for others, it is this one that fails: it was asked for, and not for ever.
         for missing in unanswered.into_iter().filter(|_| answered) {
             self.settle(round, missing, self.asked_now(round, missing)).await?;
+        }
+        if let Some(over) = over {
+            return Err(over);
         }
         match failed {
             Some(error) if !answered => Err(Stop::Failed(error)),
@@ -754,7 +770,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 Asked::Misconfigured("not_found") | Asked::Ended => {
                     self.settle(round, missing, Becomes::Lost("gone")).await
                 }
-                Asked::Fine(_) => Err(self.misconfigured("may_not_redeliver")),
+                Asked::Fine(_) => Err(self.misconfigured(MAY_NOT_REDELIVER)),
                 other @ (Asked::NotModified(_)
                 | Asked::OutOfTime
                 | Asked::Throttled(_)
