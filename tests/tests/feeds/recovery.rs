@@ -331,6 +331,27 @@ async fn a_delivery_that_is_gone_is_lost_once_and_one_that_may_not_be_asked_for_
 }
 
 #[tokio::test]
+async fn one_delivery_that_may_not_be_asked_for_stops_no_other() {
+    // REDL-07
+    let (bench, _, hook) = bench();
+    let refused = bench.happen(&comment(unreachable()));
+    bench.pass(1);
+    for _ in 0..3 {
+        bench.happen(&comment(unreachable()));
+    }
+    bench.pass(300);
+    let id = id_of(&bench, hook, &refused);
+    bench.wire.bend(&format!("/{id}/attempts"), 1, |answer| {
+        Ok(Answer { status: 404, ..answer })
+    });
+    let round = turn(&bench).await;
+    assert_eq!((asked(&round).len(), round.tally.counts.lost), (4, 0));
+    assert_eq!((round.tally.failures, round.tally.misconfigured), (0, 0));
+    let again = turn(&bench).await;
+    assert_eq!((again.tally.counts.lost, again.tally.counts.recovered), (0, 4));
+}
+
+#[tokio::test]
 async fn a_delivery_whose_redelivery_always_fails_stops_no_other_and_is_lost_in_the_end() {
     // REDL-07, invariant 10
     let (bench, _, hook) = bench();
