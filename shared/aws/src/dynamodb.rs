@@ -158,6 +158,26 @@ impl Write {
         self.values.insert(placeholder.to_owned(), value);
         self
     }
+
+    /// Sets each optional attribute that has a value. Removes those that have none, and what goes in any case.
+    fn set_or_remove<const N: usize>(
+        mut self,
+        optional: [(&str, Option<AttributeValue>); N],
+        removed: &[&str],
+    ) -> Self {
+        let mut removed: Vec<String> = removed.iter().map(|name| format!("#{name}")).collect();
+        for (name, value) in optional {
+            match value {
+                Some(value) => {
+                    self.update.push_str(&format!(", #{name} = :to_{name}"));
+                    self = self.value(&format!(":to_{name}"), value);
+                }
+                None => removed.push(format!("#{name}")),
+            }
+        }
+        self.update.push_str(&format!(" REMOVE {}", removed.join(", ")));
+        self
+    }
 }
 
 fn claim_write(pk: &str, claim: &Claim) -> Write {

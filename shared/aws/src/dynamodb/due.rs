@@ -140,17 +140,7 @@ fn raise_write(pk: &str, before: &Item, raised: &State) -> Write {
         (name::DUE_AT, raised.due_at.map(millis)),
         (name::EXPIRES_AT, raised.expires_at.map(items::seconds)),
     ];
-    let mut remove = format!(" REMOVE #{}, #{}", name::LEASE_UNTIL, name::WAITING_FOR);
-    for (name, value) in optional {
-        match value {
-            Some(value) => {
-                write.update.push_str(&format!(", #{name} = :to_{name}"));
-                write = write.value(&format!(":to_{name}"), value);
-            }
-            None => remove.push_str(&format!(", #{name}")),
-        }
-    }
-    write.update.push_str(&remove);
+    let write = write.set_or_remove(optional, &[name::LEASE_UNTIL, name::WAITING_FOR]);
     let word = |word: Option<&'static str>| AttributeValue::S(word.unwrap_or_default().to_owned());
     write
         .name(&[name::PK, name::FORMAT, name::STATUS, name::REASON, name::NONCE])

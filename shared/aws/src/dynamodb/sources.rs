@@ -210,27 +210,17 @@ fn claim_write(claim: &SourceClaim) -> Write {
 }
 
 fn give_back_write(lease: &SourceLease, now: Timestamp, given: &GivenBack) -> Write {
-    let mut write = Write {
+    let write = Write {
         update: "SET #due_at = :due_at, #interval = :interval".to_owned(),
         condition: "#v <= :format AND #token = :token AND #nonce = :nonce AND #lease_until > :now".to_owned(),
         ..Write::default()
     };
-    let mut remove = format!(" REMOVE #{}", name::LEASE_UNTIL);
     let optional = [
         (name::FAILURES, (given.failures > 0).then(|| number(given.failures))),
         (attribute::NOTE, given.note.as_deref().map(text)),
     ];
-    for (name, value) in optional {
-        match value {
-            Some(value) => {
-                write.update.push_str(&format!(", #{name} = :{name}"));
-                write = write.value(&format!(":{name}"), value);
-            }
-            None => remove.push_str(&format!(", #{name}")),
-        }
-    }
-    write.update.push_str(&remove);
     write
+        .set_or_remove(optional, &[name::LEASE_UNTIL])
         .name(&[name::FORMAT, name::TOKEN, name::NONCE, name::LEASE_UNTIL, name::DUE_AT])
         .name(&[attribute::INTERVAL, name::FAILURES, attribute::NOTE])
         .value(":format", number(items::FORMAT))
