@@ -60,8 +60,7 @@ pub struct Outcome {
     misattributed: BTreeSet<String>,
     /// Events by the nets that saw them.
     seen_by: BTreeMap<String, usize>,
-    polls: usize,
-    killed: usize,
+    runs: Runs,
     lasted: Duration,
     problems: Vec<String>,
 }
@@ -103,10 +102,20 @@ impl fmt::Display for Outcome {
         for (nets, events) in &self.seen_by {
             writeln!(f, "seen by {nets:<24} {events}")?;
         }
-        writeln!(f, "{:<32} {}", "runs of the poller, besides", self.polls)?;
-        writeln!(f, "{:<32} {}", "killed of them", self.killed)?;
+        writeln!(f, "{:<32} {}", "runs of the poller, besides", self.runs.started)?;
+        writeln!(f, "{:<32} {}", "killed of them", self.runs.killed)?;
+        writeln!(f, "{:<32} {} s", "longest of them", self.runs.longest.as_secs())?;
         write!(f, "{:<32} {} s", "lasted", self.lasted.as_secs())
     }
+}
+
+/// Runs of the poller that this program started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Runs {
+    started: usize,
+    /// Those that it killed.
+    killed: usize,
+    longest: Duration,
 }
 
 /// What is going on.
@@ -115,8 +124,7 @@ struct Nets {
     ledger: DynamoLedger,
     sqs: aws_sdk_sqs::Client,
     fake: Shared,
-    /// Runs of the poller that this program started, and those that it killed.
-    runs: Mutex<(usize, usize)>,
+    runs: Mutex<Runs>,
 }
 
 /// Deploys a stack beside a fake GitHub, lets so much happen, and takes both down.
@@ -185,7 +193,7 @@ impl Nets {
         })
     }
 
-    fn runs(&self) -> MutexGuard<'_, (usize, usize)> {
+    fn runs(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +246,7 @@ impl Nets {
                 pending.len()
             ));
         }
-        (outcome.polls, outcome.killed) = *self.runs();
+        outcome.runs = *self.runs();
         polling.shutdown().await;
         self.trial.note("look into the ledger and the inboxes …");
         self.check(&plan, &mut outcome).await?;
@@ -253,7 +261,7 @@ impl Nets {
         let mut ticks = interval(POLL);
         loop {
             ticks.tick().await;
-            let is_shot = self.runs().1 < KILLS && chance.percent(50);
+            let is_shot = self.runs().killed < KILLS && chance.percent(50);
             let shoot = async {
                 if is_shot {
                     let wait = u64::try_from(chance.below(KILL_MS_MAX)).unwrap_or(0);
@@ -263,13 +271,15 @@ impl Nets {
                     false
                 }
             };
+            let began = Instant::now();
             let (polled, shot) = tokio::join!(self.trial.poll(), shoot);
             // Whoever was killed, and whoever found another run under way, starts again.
             match polled? {
                 Ran::Answered(_) | Ran::Died | Ran::Busy => {
                     let mut runs = self.runs();
-                    runs.0 += 1;
-                    runs.1 += usize::from(shot);
+                    runs.started += 1;
+                    runs.killed += usize::from(shot);
+                    runs.longest = runs.longest.max(began.elapsed());
                 }
             }
         }

@@ -97,9 +97,15 @@ impl Control {
     /// Invokes the function called `name` with `event`, waits for its end, and gives the answer as it came: a function that
     /// failed is an answer of status 200 too.
     pub(crate) async fn invoke(&self, name: &str, event: &Value) -> Result<Reply, Error> {
-        let path = format!("/2015-03-31/functions/{name}/invocations");
-        self.call("lambda", "POST", &path, &[], event.to_string().as_bytes())
-            .await
+        let url = format!("{}/2015-03-31/functions/{name}/invocations", self.endpoint);
+        let (authorization, body) = (authorization("lambda"), event.to_string());
+        let request = Request {
+            method: "POST",
+            url: &url,
+            headers: &[("authorization", &authorization)],
+            body: body.as_bytes(),
+        };
+        self.http.call_function(request).await
     }
 
     /// Makes an S3 bucket, or writes an object where `path` names one.
@@ -117,10 +123,7 @@ impl Control {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Reply, Error> {
-        let authorization = format!(
-            "AWS4-HMAC-SHA256 Credential={DUMMY_KEY}/20260101/{REGION}/{service}/aws4_request, \
-             SignedHeaders=host, Signature=none"
-        );
+        let authorization = authorization(service);
         let url = format!("{}{path}", self.endpoint);
         let headers: Vec<_> = headers
             .iter()
@@ -136,6 +139,14 @@ impl Control {
             })
             .await
     }
+}
+
+/// What names `service` to the emulator.
+fn authorization(service: &str) -> String {
+    format!(
+        "AWS4-HMAC-SHA256 Credential={DUMMY_KEY}/20260101/{REGION}/{service}/aws4_request, \
+         SignedHeaders=host, Signature=none"
+    )
 }
 
 /// `reply` where it is a success.
@@ -190,7 +201,32 @@ pub(crate) fn unescape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_waited_for_as_long_as_any_function_of_the_template_may_take() {
+        let template = include_str!("../../template.yaml");
+        let limits = template
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Timeout: "));
+        let limits = limits.map(|limit| limit.split(' ').next().unwrap_or_default().parse().unwrap());
+        let longest = Duration::from_secs(limits.max().unwrap());
+        // It takes the connection and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let control = Control::new(Http::new(), &format!("http://{}", silent.local_addr().unwrap()));
+        let began = Instant::now();
+        control.invoke("slow", &json!({})).await.unwrap_err();
+        assert!(
+            began.elapsed() > longest,
+            "{:?} is too short for {longest:?}",
+            began.elapsed()
+        );
+    }
 
     #[test]
     fn elements_are_found_by_name_in_order() {

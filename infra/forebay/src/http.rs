@@ -13,6 +13,8 @@ use crate::error::{Attempt as _, Error};
 /// Longest time for one request and its answer. GitHub itself waits ten seconds for a webhook; a deployment step of
 /// the emulator may take a little longer.
 const EXCHANGE: Duration = Duration::from_secs(30);
+/// Longest time for a call of a function and its answer: more than any function of the stack may take.
+const FUNCTION_CALL: Duration = Duration::from_secs(70);
 
 /// A client for HTTP and HTTPS. It follows no redirects and uses no proxy.
 #[derive(Clone, Debug)]
@@ -67,8 +69,12 @@ impl Http {
         self.exchange_within(request, EXCHANGE).await
     }
 
-    /// The same, for an answer that may take longer or must not take so long.
-    pub(crate) async fn exchange_within(&self, request: Request<'_>, bound: Duration) -> Result<Reply, Error> {
+    /// Sends a request that is answered when a function has ended.
+    pub(crate) async fn call_function(&self, request: Request<'_>) -> Result<Reply, Error> {
+        self.exchange_within(request, FUNCTION_CALL).await
+    }
+
+    async fn exchange_within(&self, request: Request<'_>, bound: Duration) -> Result<Reply, Error> {
         let attempted = || format!("{} {}", request.method, request.url);
         let remedy = "check the address, and that something listens there";
         let prepared = prepare(request).attempting(attempted, "check the address and the headers")?;

@@ -1,6 +1,6 @@
 //! Calling a function: one signed request, to the local stack and to an account alike.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::config::{Credentials, ProvideCredentials as _};
@@ -11,8 +11,6 @@ use crate::connect::Callable;
 use crate::error::{Attempt as _, Error};
 use crate::http::{Http, Reply, Request};
 
-/// Longest time of a call: more than any function of the stack may take.
-const CALL: Duration = Duration::from_secs(70);
 const SERVICE: &str = "lambda";
 /// What an event without content is.
 const NO_EVENT: &[u8] = b"{}";
@@ -40,7 +38,7 @@ pub(crate) async fn invoke(callable: &Callable, now: SystemTime) -> Result<Reply
         headers: &headers,
         body: NO_EVENT,
     };
-    Http::new().exchange_within(request, CALL).await
+    Http::new().call_function(request).await
 }
 
 async fn credentials(sdk: &SdkConfig) -> Result<Credentials, Error> {
@@ -89,6 +87,8 @@ fn signed(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use aws_config::Region;
 
     use super::*;
