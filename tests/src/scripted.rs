@@ -12,7 +12,7 @@ use forebay_core::ledger::{
 use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -333,6 +333,11 @@ impl<L: Ledger + MissingStore> MissingStore for Scripted<L> {
     ) -> Result<(), LedgerError> {
         let inner = self.inner.settle_missing(log, missing, becomes, now);
         self.act(Call::SettleMissing, inner).await
+    }
+
+    async fn lost(&self, since: Timestamp, limit: usize) -> Result<Vec<Lost>, LedgerError> {
+        // For the operator: no function asks.
+        self.inner.lost(since, limit).await
     }
 
     async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {

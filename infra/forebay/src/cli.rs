@@ -8,6 +8,7 @@ use crate::gaps::GapsArgs;
 use crate::inbox::InboxArgs;
 use crate::listing::ListingArgs;
 use crate::local::StackArgs;
+use crate::missing::MissingArgs;
 use crate::poll::PollCommand;
 use crate::send::SendArgs;
 use crate::session::SessionCommand;
@@ -80,6 +81,13 @@ pub(crate) enum Command {
     /// happened before there was a webhook, or is of a kind that it is not subscribed to, counts as lost too. What feeds are yet
     /// to show counts as seen by the webhook only, and so does for some minutes what recovery has asked GitHub to send again.
     Gaps(GapsArgs),
+    /// List the deliveries that GitHub made and the ledger lacks
+    ///
+    /// First those that may still come: recovery asks GitHub to deliver them again, at growing waits. Then those that are lost,
+    /// and why: GitHub's log forgot them (`expired`, `gone`), the function cannot take them (`too_large`), the hook is no longer there
+    /// (`no_hook`), or asking was of no use (`asked_too_often`). Redeliver one by hand in GitHub's settings of the hook, if
+    /// it is still shown there. Lost ones are listed for ten days.
+    Missing(MissingArgs),
     /// Write events/invocations anew from the bodies and the manifest
     #[command(hide = true)]
     Record,

@@ -29,6 +29,7 @@ mod invoke;
 mod listing;
 mod local;
 mod manifest;
+mod missing;
 mod output;
 mod poll;
 mod record;
@@ -91,6 +92,7 @@ async fn run(command: Command, output: Output) -> Result<ExitCode, Error> {
         Command::Sources(args) => sources::run(&args, output).await?,
         Command::Poll(command) => poll::run(&command, output).await?,
         Command::Gaps(args) => gaps::run(&args, output).await?,
+        Command::Missing(args) => missing::run(&args, output).await?,
         Command::Record => record::run(output)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -109,7 +109,7 @@ pub(crate) async fn run(args: &SourcesArgs, output: Output) -> Result<(), Error>
 }
 
 /// Every source that has a row: each is due at some time, so the index of due rows has them all.
-async fn known(connected: &Connected) -> Result<Vec<SourceId>, Error> {
+pub(crate) async fn known(connected: &Connected) -> Result<Vec<SourceId>, Error> {
     let mut ids = Vec::new();
     let mut after = None;
     while ids.len() < LISTED_MAX {

@@ -8,7 +8,7 @@ use forebay_core::event::{Event, EventId, Net};
 use forebay_core::ledger::{Admission, Admitted, EventAdmission, Nonce};
 use forebay_core::ports::Ledger;
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
 use forebay_tests::engine::{Embedded, Engine, Memory};
 use forebay_tests::samples::*;
 
@@ -40,6 +40,7 @@ every_ledger_promises!(
     what_was_asked_for_is_due_again_later_and_counts,
     what_is_here_or_lost_is_not_looked_at_again,
     what_is_settled_stays_settled,
+    what_is_lost_can_be_listed_with_its_reason_newest_first,
     an_event_that_only_its_recovered_delivery_tells_of_belongs_to_recovery_alone,
     an_event_of_another_hooks_delivery_is_that_webhooks_too,
     an_event_that_a_feed_saw_first_stays_the_feeds,
@@ -271,6 +272,50 @@ async fn what_is_settled_stays_settled(engine: impl Engine<Ledger: MissingStore>
         assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, [], "{becomes:?}");
     }
     assert_eq!(note(&*ledger, &log("app"), &[row]).await, 0);
+}
+
+async fn what_is_lost_can_be_listed_with_its_reason_newest_first(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let rows = [missing("a1", 10), missing("a2", 20), missing("a3", 30)];
+    note(&*ledger, &log("app"), &rows).await;
+    let other = missing("b1", 40);
+    note(&*ledger, &log("other"), std::slice::from_ref(&other)).await;
+    let asked = Missing {
+        asked: 6,
+        ..rows[0].clone()
+    };
+    let settle = async |log: SourceId, row: &Missing, becomes, second| {
+        ledger.settle_missing(&log, row, becomes, at(second)).await.unwrap();
+    };
+    settle(
+        log("app"),
+        &Missing {
+            asked: 5,
+            ..rows[0].clone()
+        },
+        Becomes::Asked(at(90)),
+        80,
+    )
+    .await;
+    settle(log("app"), &asked, Becomes::Lost("asked_too_often"), 100).await;
+    settle(log("app"), &rows[1], Becomes::Here, 110).await;
+    settle(log("app"), &rows[2], Becomes::Asked(at(200)), 110).await;
+    settle(log("other"), &other, Becomes::Lost("expired"), 120).await;
+    // What is lost stays so, and since then.
+    settle(log("other"), &other, Becomes::Lost("gone"), 130).await;
+    let lost = |of: &Missing, reason: &str, since| Lost {
+        key: of.key.clone(),
+        event_name: of.event_name.clone(),
+        delivered_at: of.delivered_at,
+        asked: of.asked,
+        reason: reason.to_owned(),
+        since: at(since),
+    };
+    let all = [lost(&other, "expired", 120), lost(&asked, "asked_too_often", 100)];
+    assert_eq!(ledger.lost(at(0), 10).await.unwrap(), all);
+    assert_eq!(ledger.lost(at(0), 1).await.unwrap(), all[..1]);
+    assert_eq!(ledger.lost(at(101), 10).await.unwrap(), all[..1]);
+    assert_eq!(ledger.lost(at(121), 10).await.unwrap(), []);
 }
 
 // --- who has seen it ------------------------------------------------------------------------------------------------------

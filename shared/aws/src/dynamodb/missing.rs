@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_core::delivery::{DeliveryKey, Outcome};
 use forebay_core::event::{EventId, Net};
-use forebay_core::ports::{ErrorClass, Ledger as _, LedgerError};
+use forebay_core::ports::{ErrorClass, Ledger as _, LedgerError, Listed, Listing};
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
 use jiff::Timestamp;
 
 use super::items::sources::{self, attribute, missing_key, missing_shard};
@@ -94,18 +94,27 @@ impl MissingStore for DynamoLedger {
                 .expression_attribute_names("#asked", attribute::ASKED)
                 .expression_attribute_values(":asked", number(missing.asked.saturating_add(1)))
                 .expression_attribute_values(":due_at", millis(due_at)),
-            Becomes::Here | Becomes::Lost(_) => {
-                let word = match becomes {
-                    Becomes::Lost(word) => word,
-                    Becomes::Here | Becomes::Asked(_) => "here",
-                };
-                update
-                    .update_expression("SET #became = :became, #expires_at = :expires_at REMOVE #due_shard, #due_at")
-                    .expression_attribute_names("#became", attribute::BECAME)
-                    .expression_attribute_names("#expires_at", name::EXPIRES_AT)
-                    .expression_attribute_values(":became", text(word))
-                    .expression_attribute_values(":expires_at", sources::missing_expires_at(now))
-            }
+            Becomes::Here => update
+                .update_expression("SET #became = :became, #expires_at = :expires_at REMOVE #due_shard, #due_at")
+                .expression_attribute_values(":became", text(sources::HERE)),
+            // The operator looks for it where everything is that happened lately.
+            Becomes::Lost(word) => update
+                .update_expression(
+                    "SET #became = :became, #expires_at = :expires_at, #recent_shard = :lost, #recent_at = :now \
+                     REMOVE #due_shard, #due_at",
+                )
+                .expression_attribute_names("#recent_shard", name::RECENT_SHARD)
+                .expression_attribute_names("#recent_at", name::RECENT_AT)
+                .expression_attribute_values(":became", text(word))
+                .expression_attribute_values(":lost", text(sources::LOST_SHARD))
+                .expression_attribute_values(":now", millis(now)),
+        };
+        let update = match becomes {
+            Becomes::Asked(_) => update,
+            Becomes::Here | Becomes::Lost(_) => update
+                .expression_attribute_names("#became", attribute::BECAME)
+                .expression_attribute_names("#expires_at", name::EXPIRES_AT)
+                .expression_attribute_values(":expires_at", sources::missing_expires_at(now)),
         };
         match update.send().await {
             Ok(_) => Ok(()),
@@ -113,6 +122,17 @@ impl MissingStore for DynamoLedger {
             Err(error) if failed_condition(&error).is_some() => Ok(()),
             Err(error) => Err(ledger_error("settle missing delivery", &missing.key, &error)),
         }
+    }
+
+    async fn lost(&self, since: Timestamp, limit: usize) -> Result<Vec<Lost>, LedgerError> {
+        let listing = Listing {
+            what: Listed::Deliveries,
+            since,
+            until: Timestamp::MAX,
+            limit,
+        };
+        self.list_shard(sources::LOST_SHARD, &listing, &sources::read_lost)
+            .await
     }
 
     async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {

@@ -189,7 +189,7 @@ impl DynamoLedger {
     }
 
     /// Rows of one shard of the `recent` index, as many as the listing may hold. A row that cannot be read takes no place.
-    async fn list_shard<R>(
+    pub(super) async fn list_shard<R>(
         &self,
         shard: &str,
         listing: &Listing,

@@ -14,7 +14,7 @@ use crate::ports::{
 };
 use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
 use crate::source::SourceId;
-use crate::source::github::{Becomes, Missing, MissingStore};
+use crate::source::github::{Becomes, Lost, Missing, MissingStore};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ struct Tables {
     sessions: BTreeMap<SessionId, Session>,
     /// By the log that shows them.
     missing: BTreeMap<DeliveryKey, (SourceId, Missing)>,
-    /// What has become of them.
-    became: BTreeMap<DeliveryKey, Becomes>,
+    /// What has become of them: here, or lost.
+    became: BTreeMap<DeliveryKey, Option<Lost>>,
     /// When the rows of closed sessions go.
     closed: BTreeMap<SessionId, Timestamp>,
 }
@@ -497,7 +497,7 @@ impl MissingStore for MemoryLedger {
         _log: &SourceId,
         missing: &Missing,
         becomes: Becomes,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<(), LedgerError> {
         let mut tables = self.tables();
         match becomes {
@@ -508,12 +508,32 @@ impl MissingStore for MemoryLedger {
                 }
             }
             Becomes::Here | Becomes::Lost(_) => {
-                if tables.missing.remove(&missing.key).is_some() {
-                    tables.became.insert(missing.key.clone(), becomes);
+                if let Some((_, row)) = tables.missing.remove(&missing.key) {
+                    let lost = match becomes {
+                        Becomes::Lost(word) => Some(Lost {
+                            key: row.key,
+                            event_name: row.event_name,
+                            delivered_at: row.delivered_at,
+                            asked: row.asked,
+                            reason: word.to_owned(),
+                            since: now,
+                        }),
+                        Becomes::Here | Becomes::Asked(_) => None,
+                    };
+                    tables.became.insert(missing.key.clone(), lost);
                 }
             }
         }
         Ok(())
+    }
+
+    async fn lost(&self, since: Timestamp, limit: usize) -> Result<Vec<Lost>, LedgerError> {
+        let tables = self.tables();
+        let lost = tables.became.values().flatten();
+        let mut lost: Vec<Lost> = lost.filter(|lost| lost.since >= since).cloned().collect();
+        lost.sort_by_key(|lost| std::cmp::Reverse(lost.since));
+        lost.truncate(limit);
+        Ok(lost)
     }
 
     async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {

@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use forebay_core::delivery::{DeliveryKey, Digest};
 use forebay_core::ledger::{Nonce, Token};
 use forebay_core::schedule::{Resting, SourceState};
-use forebay_core::source::github::Missing;
+use forebay_core::source::github::{Lost, Missing};
 use forebay_core::source::{Cursor, SourceId};
 use forebay_core::target::TargetKey;
 use jiff::{SignedDuration, Timestamp};
@@ -27,6 +27,13 @@ pub(crate) const SOURCES_SHARD: &str = "source";
 const LIMIT_KEPT: SignedDuration = SignedDuration::from_hours(24);
 /// How long it is remembered what has become of a missing delivery: longer than any log shows it.
 const MISSING_KEPT: SignedDuration = SignedDuration::from_hours(10 * 24);
+
+/// Name of the webhook event of a missing delivery.
+const EVENT_NAME: &str = "event_name";
+/// What has become of a missing delivery that is here.
+pub(crate) const HERE: &str = "here";
+/// The one shard of the `recent` index that lost deliveries are in: there are few, or there is an alarm.
+pub(crate) const LOST_SHARD: &str = "lost";
 
 /// Attribute names that only these rows have.
 pub(crate) mod attribute {
@@ -169,7 +176,7 @@ pub(crate) fn missing_item(log: &SourceId, missing: &Missing) -> Item {
     let mut row = Row(missing_key(&missing.key));
     row.put(name::FORMAT, number(FORMAT));
     row.put(attribute::ATTEMPT, number(missing.attempt_id));
-    row.put("event_name", text(missing.event_name.as_str()));
+    row.put(EVENT_NAME, text(missing.event_name.as_str()));
     row.put(attribute::DELIVERED_AT, millis(missing.delivered_at));
     row.put_counter(attribute::ASKED, missing.asked);
     row.put_some(
@@ -187,17 +194,35 @@ pub(crate) fn read_missing(item: &Item) -> Result<Option<Missing>, Unreadable> {
     let Some(due_at) = reader.time(name::DUE_AT)? else {
         return Ok(None);
     };
-    let key = reader.needed(name::PK)?.strip_prefix("missing#");
-    let key = key.and_then(|key| DeliveryKey::parse(&key.replacen('#', "/", 1)));
     Ok(Some(Missing {
-        key: key.ok_or(Unreadable::Attribute(name::PK))?,
+        key: missing_of(&reader)?,
         attempt_id: reader.number(attribute::ATTEMPT)?,
-        event_name: reader.needed("event_name")?.to_owned(),
+        event_name: reader.needed(EVENT_NAME)?.to_owned(),
         delivered_at: reader.needed_time(attribute::DELIVERED_AT)?,
         too_large: item.contains_key(attribute::TOO_LARGE),
         asked: reader.counter(attribute::ASKED)?,
         due_at,
     }))
+}
+
+/// Reads the row of a missing delivery that is lost.
+pub(crate) fn read_lost(item: &Item) -> Result<Lost, Unreadable> {
+    let reader = Reader::new(item)?;
+    Ok(Lost {
+        key: missing_of(&reader)?,
+        event_name: reader.needed(EVENT_NAME)?.to_owned(),
+        delivered_at: reader.needed_time(attribute::DELIVERED_AT)?,
+        asked: reader.counter(attribute::ASKED)?,
+        reason: reader.needed(attribute::BECAME)?.to_owned(),
+        since: reader.needed_time(name::RECENT_AT)?,
+    })
+}
+
+/// The delivery that a missing one's row is of.
+fn missing_of(reader: &Reader<'_>) -> Result<DeliveryKey, Unreadable> {
+    let key = reader.needed(name::PK)?.strip_prefix("missing#");
+    let key = key.and_then(|key| DeliveryKey::parse(&key.replacen('#', "/", 1)));
+    key.ok_or(Unreadable::Attribute(name::PK))
 }
 
 /// When a settled row of a missing delivery may go.

@@ -60,6 +60,17 @@ pub enum HookLog {
     App,
 }
 
+/// What stands behind the host in a log's id.
+const LOGS: &str = "deliveries";
+
+impl HookLog {
+    /// Whether `source` is one that reads a log.
+    #[must_use]
+    pub fn is_of(source: &SourceId) -> bool {
+        source.as_str().split('/').nth(1) == Some(LOGS)
+    }
+}
+
 /// How a missing delivery is got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
@@ -144,6 +155,23 @@ pub enum Becomes {
     Lost(&'static str),
 }
 
+/// A missing delivery that nobody will get any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its identity.
+    pub key: DeliveryKey,
+    /// Name of the webhook event.
+    pub event_name: String,
+    /// When GitHub made it.
+    pub delivered_at: Timestamp,
+    /// How often it has been asked for.
+    pub asked: u32,
+    /// Why, in one word.
+    pub reason: String,
+    /// Since when that is known.
+    pub since: Timestamp,
+}
+
 /// The rows of missing deliveries, each log's apart from the others'.
 ///
 /// # Errors
@@ -175,6 +203,10 @@ pub trait MissingStore: Send + Sync {
         becomes: Becomes,
         now: Timestamp,
     ) -> impl Future<Output = Result<(), LedgerError>> + Send;
+
+    /// What of all logs is known to be lost since then, the newest first, at most `limit`. It is remembered for ten days. May lag
+    /// behind the last writes.
+    fn lost(&self, since: Timestamp, limit: usize) -> impl Future<Output = Result<Vec<Lost>, LedgerError>> + Send;
 
     /// Says of a delivery that came because it was asked for, and of its event, that recovery has seen it, and not a webhook.
     /// `true` where no webhook has told of the event, as far as is known then: webhooks had lost it.
@@ -283,7 +315,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         Self {
             api,
             store,
-            id: SourceId::new(&format!("{host}/deliveries/{whose}")),
+            id: SourceId::new(&format!("{host}/{LOGS}/{whose}")),
             log,
             credential,
             config,
