@@ -8,7 +8,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use forebay_core::api::{Answer, ApiError, ApiToken, App, Method};
+use forebay_core::api::{Answer, ApiError, ApiToken, App, Limits, Method, Standing};
 use forebay_core::ports::ErrorClass;
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::PrivateKeyDer;
@@ -26,6 +26,8 @@ const PROOF_BACKDATED: SignedDuration = SignedDuration::from_secs(60);
 const PROOF_SPAN: SignedDuration = SignedDuration::from_secs(9 * 60);
 /// A token is used until so long before its end: no request is under way with it then, and clocks differ.
 const TOKEN_MARGIN: SignedDuration = SignedDuration::from_secs(5 * 60);
+/// What GitHub answers where somebody asks too much.
+const TOO_MANY: u16 = 429;
 /// Installations whose tokens are kept at once. One more, and all are got anew.
 const INSTALLATIONS_MAX: usize = 1_000;
 
@@ -84,7 +86,11 @@ pub(super) enum Granted<T> {
 
 /// The tokens of installations, each got once for all who ask meanwhile.
 #[derive(Default)]
-pub(super) struct Installations(StdMutex<BTreeMap<Installation, Slot>>);
+pub(super) struct Installations {
+    slots: StdMutex<BTreeMap<Installation, Slot>>,
+    /// Until when GitHub wants to hear nothing from an App itself, by its id. All its installations ask under that one limit.
+    resting: StdMutex<BTreeMap<String, Timestamp>>,
+}
 
 /// The App and the account.
 type Installation = (String, String);
@@ -120,14 +126,43 @@ impl Installations {
             return Ok(Granted::Yes(kept.token.clone()));
         }
         *slot = None;
+        if let Some(answer) = self.resting(app, now) {
+            return Ok(Granted::No(answer));
+        }
         Ok(match get(exchange, app, owner, now).await? {
             Granted::Yes(kept) => Granted::Yes(slot.insert(kept).token.clone()),
-            Granted::No(answer) => Granted::No(answer),
+            Granted::No(answer) => {
+                self.rest(app, &answer, now);
+                Granted::No(answer)
+            }
         })
     }
 
+    /// What GitHub would answer `app` now, as far as its last answer says.
+    fn resting(&self, app: &App, now: Timestamp) -> Option<Answer> {
+        let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = resting.get(app.id())?.duration_since(now);
+        // Rounded up, so that nobody asks a moment too early.
+        let seconds = left.as_secs().saturating_add(1);
+        left.is_positive().then(|| Answer {
+            status: TOO_MANY,
+            retry_after_s: Some(u32::try_from(seconds).unwrap_or(u32::MAX)),
+            ..Answer::default()
+        })
+    }
+
+    fn rest(&self, app: &App, answer: &Answer, now: Timestamp) {
+        if let Standing::Limited(wait) = Limits::default().judge(answer, now, 0) {
+            let until = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
+            let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of an App that is no longer configured nothing is of use.
+            resting.clear();
+            resting.insert(app.id().to_owned(), until);
+        }
+    }
+
     fn slot(&self, app: &App, owner: &str) -> Slot {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let installation = (app.id().to_owned(), owner.to_owned());
         if slots.len() >= INSTALLATIONS_MAX && !slots.contains_key(&installation) {
             slots.clear();

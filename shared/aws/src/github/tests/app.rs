@@ -220,6 +220,31 @@ async fn what_github_refuses_the_app_is_the_answer_to_the_request() {
 }
 
 #[tokio::test]
+async fn an_app_at_its_limit_is_not_asked_for_any_installation_until_its_time() {
+    let clock = Clock::default();
+    let double = Double::serve(move |_, before| match before {
+        0 => reply(429, "{}").with("retry-after", "600"),
+        _ => reply(404, "{}"),
+    })
+    .await;
+    let api = client(&double.url(), &app_of(&pkcs1_pem()), &clock, Settings::default());
+    let of = async |owner: &str| {
+        let credential = api.access().await.unwrap().for_owner(&api.host(), owner);
+        api.ask(Request::get("/x", &credential)).await.unwrap()
+    };
+    assert_eq!(of("acme").await.retry_after_s, Some(600));
+    clock.move_to(200);
+    for owner in ["acme", "umbrella", "initech"] {
+        let answer = of(owner).await;
+        assert_eq!((answer.status, answer.retry_after_s), (429, Some(401)), "{owner}");
+    }
+    assert_eq!(double.lines(), [GOT[0]]);
+    clock.move_to(600);
+    assert_eq!(of("umbrella").await.status, 404);
+    assert_eq!(double.lines().len(), 3, "the organisation, then the user of that name");
+}
+
+#[tokio::test]
 async fn an_answer_to_the_app_that_gives_no_token_is_an_error_that_shows_nothing_of_it() {
     // Invariant 8
     for (status, body, class) in [
