@@ -11,13 +11,13 @@ use forebay_core::event::{EventId, Net, Repository};
 use forebay_core::ingest::{IngestTally, Ingestor, LedgerWriter, Sources, WriteCounts};
 use forebay_core::ledger::EventRow;
 use forebay_core::ledger::memory::MemoryLedger;
-use forebay_core::ports::{ErrorClass, Ledger as _, Listing, TimeAndChance as _};
+use forebay_core::ports::{ErrorClass, Ledger, Listing, TimeAndChance as _};
 use forebay_core::schedule::memory::MemorySources;
 use forebay_core::schedule::{
     DueSource, GivenBack, LedgerScheduler, Reading, Resting, Returned, ScheduleConfig, Scheduled, Scheduler,
     SourceClaim, SourceClaimed, SourceLease, SourceState, SourceStore, Storing,
 };
-use forebay_core::shed::Shedder;
+use forebay_core::shed::{Shedder, TargetStore};
 use forebay_core::shed::memory::MemoryTargets;
 use forebay_core::source::github::{Feed, FeedConfig, FeedKind, HookLog, Recovery, RecoveryConfig};
 use forebay_core::source::{Source, SourceId};
@@ -138,6 +138,30 @@ impl Default for Bench {
     }
 }
 
+/// Posts `fake`'s pending deliveries to the webhook of `stand`. Gives the statuses of its answers.
+pub async fn deliver<L: Ledger + Clone, S: TargetStore>(fake: &Shared, stand: &Stand<L, S>) -> Vec<u16> {
+    let posts = lock(fake).take_pending(stand.time.now());
+    let mut statuses = Vec::new();
+    for post in posts {
+        let headers = post.headers.iter();
+        let headers = headers.map(|(name, value)| (name.to_lowercase(), value.clone()));
+        let request = Posted {
+            headers: headers.collect(),
+            body: post.body.into_bytes(),
+        };
+        let status = stand.post(&request).await.status();
+        let outcome = Outcome::answered(status);
+        lock(fake).record(
+            post.delivery,
+            outcome,
+            SignedDuration::from_millis(120),
+            stand.time.now(),
+        );
+        statuses.push(status);
+    }
+    statuses
+}
+
 impl Bench {
     /// A bench whose comments go to `reviewer` where they are about `acme/app`, and which forgets after 35 days.
     #[must_use]
@@ -241,21 +265,7 @@ impl Bench {
 
     /// Posts GitHub's pending deliveries to the webhook. Gives the statuses of its answers.
     pub async fn deliver(&self) -> Vec<u16> {
-        let posts = lock(&self.fake).take_pending(self.now());
-        let mut statuses = Vec::new();
-        for post in posts {
-            let headers = post.headers.iter();
-            let headers = headers.map(|(name, value)| (name.to_lowercase(), value.clone()));
-            let request = Posted {
-                headers: headers.collect(),
-                body: post.body.into_bytes(),
-            };
-            let status = self.stand.post(&request).await.status();
-            let outcome = Outcome::answered(status);
-            lock(&self.fake).record(post.delivery, outcome, SignedDuration::from_millis(120), self.now());
-            statuses.push(status);
-        }
-        statuses
+        deliver(&self.fake, &self.stand).await
     }
 
     /// A scheduler over the bench's rows, as a new environment makes one.

@@ -232,7 +232,9 @@ where
         // Every request and write in it has a shorter time of its own; should they add up, what is told is what was done.
         let left = deadline.duration_since(self.time.now()).saturating_sub(REPORT_TIME);
         match tokio::time::timeout(Duration::try_from(left).unwrap_or_default(), Box::pin(polling)).await {
-            Ok(polled) => polled?,
+            Ok(Ok(())) => {}
+            // What was done before is told first: a lost delivery is counted once in all time.
+            Ok(Err(trouble)) => tally.trouble = Some(trouble),
             Err(_elapsed) => tracing::warn!("poll what is due: out of time; what was under way is due again"),
         }
         let written = writer.take_counts();

@@ -1,7 +1,15 @@
 //! The poller as a whole, on an embedded table: what it plans, what it asks for, and what it says of a run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::query::QueryInput;
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeSerializationInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
 use forebay_aws::config::PollerConfig;
 use forebay_aws::dynamodb::DynamoLedger;
 use forebay_aws::metrics::Metrics;
@@ -10,13 +18,44 @@ use forebay_core::api::{Answer, Api, ApiError, GithubAccess, Request};
 use forebay_core::ports::{ErrorClass, TimeAndChance as _};
 use forebay_core::shed::memory::MemoryTargets;
 use forebay_core::source::SourceId;
+use forebay_core::source::github::MissingStore as _;
 use forebay_tests::fakes::{ManualTime, RecordingInboxes, Written};
 use forebay_tests::github::{FakeGithub, HookTarget, Hooked, InProcess, Occasion, Outcome, Shared, What, lock};
-use forebay_tests::polling::{BASE, ENDPOINT, Wire};
+use forebay_tests::polling::{BASE, ENDPOINT, Wire, deliver};
 use forebay_tests::samples::secs;
-use forebay_tests::table::Table;
-use forebay_tests::webhook::{SECRET, environment, noon};
+use forebay_tests::table::{TABLE, Table};
+use forebay_tests::webhook::{SECRET, Stand, environment, noon};
 use poller::{Accesses, Poller, Report};
+
+/// Counts the queries of a client, and refuses one of them.
+#[derive(Clone, Debug, Default)]
+struct Queries {
+    seen: Arc<AtomicUsize>,
+    refused: Option<usize>,
+}
+
+#[dyn_dispatch_hint]
+impl Intercept for Queries {
+    fn name(&self) -> &'static str {
+        "Queries"
+    }
+
+    fn read_before_serialization(
+        &self,
+        context: &BeforeSerializationInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if context.input().downcast_ref::<QueryInput>().is_none() {
+            return Ok(());
+        }
+        let number = self.seen.fetch_add(1, Ordering::SeqCst);
+        if self.refused == Some(number) {
+            return Err("refused by the test".into());
+        }
+        Ok(())
+    }
+}
 
 /// The way to the fake, with a token.
 #[derive(Clone, Debug)]
@@ -76,10 +115,14 @@ impl Stage {
 
     /// A new environment, which knows nothing yet.
     fn environment(&self) -> Env {
+        self.environment_on(self.table.ledger())
+    }
+
+    fn environment_on(&self, ledger: DynamoLedger) -> Env {
         Poller::on(
             self.config.clone(),
             Reach(self.wire.clone()),
-            self.table.ledger(),
+            ledger,
             self.inboxes.clone(),
             MemoryTargets::new(),
             self.time.clone(),
@@ -95,6 +138,14 @@ impl Stage {
         let occasion = Occasion::of("acme/app", what).hooked(hooked);
         lock(&self.fake).happen(&occasion, self.time.now()).unwrap();
     }
+}
+
+/// The sum of the metric `name` over `lines`, those of one net or all.
+fn sum(lines: &[serde_json::Value], name: &str, net: Option<&str>) -> i64 {
+    let lines = lines.iter().filter(|line| net.is_none_or(|net| line["Net"] == net));
+    let values = lines.filter_map(|line| line[name].as_f64());
+    // Counts are whole numbers, however they are spelt.
+    values.map(|value| format!("{value:.0}").parse::<i64>().unwrap()).sum()
 }
 
 #[tokio::test]
@@ -146,6 +197,77 @@ async fn a_run_says_what_it_did_and_leaves_no_payload_behind() {
     kinds.sort();
     assert_eq!(kinds, ["check_failure", "comment", "pull_request_opened"]);
     assert!(!serde_json::to_string(&limited).unwrap().contains("confidential"));
+}
+
+/// A stage on which one delivery is lost and one comment is told of by the feed alone, after a run whose query number `refused`
+/// is refused; and how many queries the run made.
+async fn after_a_run_that_loses(refused: Option<usize>) -> (Stage, usize) {
+    let stage = Stage::start(&[("POLL_REPOSITORIES", "routes"), ("RECOVER_REPOSITORIES", "acme/app")]).await;
+    lock(&stage.fake).add_hook(&HookTarget::Repository("acme/app".to_owned()), ENDPOINT, SECRET);
+    stage.happen(What::pull_request("fix"), Hooked::Silent);
+    stage.happen(What::comment(1, "too much"), Hooked::Lost(Outcome::answered(413)));
+    stage.time.pass(secs(300));
+    let queries = Queries {
+        refused,
+        ..Queries::default()
+    };
+    let config = stage.table.config().interceptor(queries.clone()).build();
+    let poller = stage.environment_on(DynamoLedger::new(Client::from_conf(config), TABLE));
+    // What it answers is not what counts here.
+    drop(Box::pin(poller.run(stage.time.now() + secs(50))).await);
+    (stage, queries.seen.load(Ordering::SeqCst))
+}
+
+#[tokio::test]
+async fn what_a_run_did_is_told_also_where_its_last_look_into_the_ledger_fails() {
+    // A delivery is counted as lost once in all time: whoever does not tell it then never does, and no alarm goes off.
+    let (stage, queries) = after_a_run_that_loses(None).await;
+    assert_eq!(sum(&stage.metrics.lines(), "PollerLost", None), 1);
+    assert_eq!(sum(&stage.metrics.lines(), "SeenOnlyBy", Some("feed")), 2);
+    for refused in 0..queries {
+        let (stage, _) = after_a_run_that_loses(Some(refused)).await;
+        let lost = stage.table.ledger().lost(noon(), 10).await.unwrap().len();
+        let told = sum(&stage.metrics.lines(), "PollerLost", None);
+        assert_eq!(told, i64::try_from(lost).unwrap(), "query {refused}");
+    }
+}
+
+#[tokio::test]
+async fn the_metric_of_what_webhooks_lost_sums_up_to_what_they_lost() {
+    // S3-25
+    let stage = Stage::start(&[("POLL_REPOSITORIES", "routes"), ("RECOVER_REPOSITORIES", "acme/app")]).await;
+    lock(&stage.fake).add_hook(&HookTarget::Repository("acme/app".to_owned()), ENDPOINT, SECRET);
+    let webhook = Stand::start(&stage.table).await;
+    let poller = stage.environment();
+    let push = || What::Push {
+        branch: "main".to_owned(),
+    };
+    stage.happen(What::pull_request("fix"), Hooked::Delivered);
+    stage.happen(What::comment(1, "told by both"), Hooked::Delivered);
+    stage.happen(What::comment(1, "told by the feed"), Hooked::Silent);
+    stage.happen(
+        What::comment(1, "shown, and lost"),
+        Hooked::Lost(Outcome::unreachable()),
+    );
+    stage.happen(push(), Hooked::Delivered);
+    stage.happen(push(), Hooked::Lost(Outcome::unreachable()));
+    // The feed is first with what the webhook is yet to bring.
+    stage.run(&poller).await;
+    deliver(&stage.fake, &webhook).await;
+    for _ in 0..2 {
+        for time in [&stage.time, &webhook.time] {
+            time.pass(secs(301));
+        }
+        stage.run(&poller).await;
+        deliver(&stage.fake, &webhook).await;
+    }
+    let told = |net| {
+        let lines = [stage.metrics.lines(), webhook.metrics.lines()].concat();
+        sum(&lines, "SeenOnlyBy", Some(net))
+    };
+    // What the feed showed and GitHub delivered again when it was asked to is recovery's in the end: three are lost, and no more.
+    assert_eq!((told("feed"), told("recovery")), (1, 2));
+    assert_eq!(sum(&stage.metrics.lines(), "PollerRecovered", None), 2);
 }
 
 #[tokio::test]
