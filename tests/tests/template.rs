@@ -39,19 +39,23 @@ fn text_of(value: &Value) -> String {
 /// The environment of a function, with `changed` in place of the parameters' defaults.
 fn environment(template: &Template, function: &str, changed: &[(&str, &Value)]) -> BTreeMap<String, String> {
     let function = template.at(&format!("/Resources/{function}"));
-    let value = |value: &Value| {
+    let value = |name: &str, value: &Value| {
         let parameter = value["Ref"].as_str().unwrap_or_default();
         let default = template.at(&format!("/Parameters/{parameter}/Default"));
         let changed = changed.iter().find(|(name, _)| *name == parameter);
         match (changed, default) {
             (Some((_, value)), _) => text_of(value),
-            // A resource: its name or address does not matter here.
+            // A resource: a queue gives its URL for itself, anything else its name. Which does not matter here.
+            (None, Value::Null) if name.starts_with(INBOX_PREFIX) => "https://sqs/resource".to_owned(),
             (None, Value::Null) => "resource".to_owned(),
             (None, default) => text_of(default),
         }
     };
     let variables = variables(function);
-    variables.iter().map(|(name, set)| (name.clone(), value(set))).collect()
+    variables
+        .iter()
+        .map(|(name, set)| (name.clone(), value(name, set)))
+        .collect()
 }
 
 #[test]
@@ -156,6 +160,36 @@ fn every_value_that_a_parameter_allows_is_one_that_the_code_takes() {
     check_every_border(REAPER, 17, |environment| ReaperConfig::read(environment).map(drop));
     check_every_border(SQS, 14, |environment| SqsConfig::read(environment).map(drop));
     check_every_border(POLLER, 24, |environment| PollerConfig::read(environment).map(drop));
+}
+
+#[test]
+fn the_code_takes_the_texts_that_the_patterns_of_host_and_namespace_take() {
+    let template = Template::read();
+    let longest = "n".repeat(253);
+    for (name, pattern, good, bad) in [
+        (
+            "GithubHost",
+            "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
+            ["g", "0.ghe-1.example", longest.as_str()],
+            ["-ghe", "ghe.", "https://ghe"],
+        ),
+        (
+            "MetricsNamespace",
+            "^[A-Za-z][A-Za-z0-9_./#-]{0,254}$",
+            ["F", "acme/Forebay_2.x#a-b", longest.as_str()],
+            ["2F", "F orebay", "F:x"],
+        ),
+    ] {
+        // Whoever widens one of them widens the other.
+        assert_eq!(template.at(&format!("/Parameters/{name}/AllowedPattern")), pattern);
+        let read = |text: &str| Config::read(environment(&template, WEBHOOK, &[(name, &text.into())]));
+        for text in good {
+            assert!(read(text).is_ok(), "{name}={text}");
+        }
+        for text in bad {
+            assert!(read(text).is_err(), "{name}={text}");
+        }
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ use jiff::SignedDuration;
 
 use crate::github::ApiBase;
 
+mod shape;
+
 /// What every inbox's variable begins with; its name follows.
 pub const INBOX_PREFIX: &str = "INBOX_";
 /// Variables of one name each that the template sets for the webhook. Inboxes come besides.
@@ -431,7 +433,7 @@ struct Reader {
 impl Reader {
     /// Reads everything, also behind the first problem.
     fn config(&mut self) -> Option<Config> {
-        let table = self.needed("TABLE_NAME");
+        let table = self.table();
         let secret = self.secret();
         let inboxes = self.inboxes();
         let routing = self.routing(&inboxes.keys().cloned().collect());
@@ -453,13 +455,13 @@ impl Reader {
             source_ranges,
             body_bytes_max: usize::try_from(body_bytes_max?).ok()?,
             secret_cache: Duration::from_secs(u64::try_from(secret_cache?).ok()?),
-            metrics_namespace,
+            metrics_namespace: metrics_namespace?,
         })
     }
 
     /// What the reaper reads of it, also behind the first problem.
     fn reaper(&mut self) -> Option<ReaperConfig> {
-        let table = self.needed("TABLE_NAME");
+        let table = self.table();
         let inboxes = self.inboxes();
         let routing = self.routing(&inboxes.keys().cloned().collect());
         let limits = self.limits();
@@ -467,6 +469,7 @@ impl Reader {
         let events_max = self.number("REAP_EVENTS_MAX", 5_000, 1..=100_000);
         let concurrency = self.number("REAP_CONCURRENCY", 16, 1..=64);
         let page_rows = self.number("REAP_PAGE_ROWS", 100, 1..=1_000);
+        let metrics_namespace = self.metrics_namespace();
         Some(ReaperConfig {
             table: table?,
             inboxes,
@@ -478,13 +481,13 @@ impl Reader {
                 concurrency: usize::try_from(concurrency?).ok()?,
                 page_rows: usize::try_from(page_rows?).ok()?,
             },
-            metrics_namespace: self.metrics_namespace(),
+            metrics_namespace: metrics_namespace?,
         })
     }
 
     /// What the function behind queues reads of it.
     fn sqs(&mut self) -> Option<SqsConfig> {
-        let table = self.needed("TABLE_NAME");
+        let table = self.table();
         let inboxes = self.inboxes();
         let routing = Routing {
             queues: self.queue_routes(&inboxes.keys().cloned().collect()),
@@ -506,6 +509,7 @@ impl Reader {
             ));
         }
         let shedder = self.shedder();
+        let metrics_namespace = self.metrics_namespace();
         Some(SqsConfig {
             table: table?,
             inboxes,
@@ -513,13 +517,13 @@ impl Reader {
             envelopes,
             limits: limits?,
             shedder: shedder?,
-            metrics_namespace: self.metrics_namespace(),
+            metrics_namespace: metrics_namespace?,
         })
     }
 
     /// What the poller reads of it.
     fn poller(&mut self) -> Option<PollerConfig> {
-        let table = self.needed("TABLE_NAME");
+        let table = self.table();
         let secret = self.secret();
         let secret_cache = self.number("SECRET_CACHE_SECONDS", 300, 1..=3_600);
         let inboxes = self.inboxes();
@@ -546,6 +550,7 @@ impl Reader {
             wait_max: SignedDuration::from_secs(seconds),
         });
         let recovery = self.recovery(host.as_deref(), wait);
+        let metrics_namespace = self.metrics_namespace();
         let limits = limits?;
         Some(PollerConfig {
             table: table?,
@@ -571,7 +576,7 @@ impl Reader {
                 skew: limits.skew,
             },
             limits,
-            metrics_namespace: self.metrics_namespace(),
+            metrics_namespace: metrics_namespace?,
         })
     }
 
@@ -622,9 +627,15 @@ impl Reader {
         })
     }
 
-    fn github_host(&self) -> Option<String> {
-        let host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase());
-        host.filter(|host| host != GITHUB_COM)
+    /// The host that is not github.com. A malformed one is none, so that nothing else is made of it and named as well.
+    fn github_host(&mut self) -> Option<String> {
+        let host = self.given("GITHUB_HOST").map(|host| host.to_ascii_lowercase())?;
+        if !shape::is_host(&host) {
+            self.problems
+                .push("GITHUB_HOST is no name of a host, without scheme, port or path".to_owned());
+            return None;
+        }
+        Some(host).filter(|host| host != GITHUB_COM)
     }
 
     /// Where the REST interface is: where it is said to be, else where the host has it.
@@ -709,8 +720,31 @@ impl Reader {
         logs
     }
 
-    fn metrics_namespace(&self) -> String {
-        self.given("METRICS_NAMESPACE").unwrap_or_else(|| "Forebay".to_owned())
+    fn metrics_namespace(&mut self) -> Option<String> {
+        let given = self.given("METRICS_NAMESPACE");
+        let problem =
+            "METRICS_NAMESPACE is no namespace: a letter, then at most 254 letters, digits or any of _ . / # -";
+        self.shaped(
+            given.unwrap_or_else(|| "Forebay".to_owned()),
+            shape::is_namespace,
+            problem,
+        )
+    }
+
+    fn table(&mut self) -> Option<String> {
+        let table = self.needed("TABLE_NAME")?;
+        let problem =
+            "TABLE_NAME is no name of a table, of 3 to 255 letters, digits or any of _ . -, and no table's ARN";
+        self.shaped(table, shape::is_table, problem)
+    }
+
+    /// `text` where it has its shape, else `problem` is one.
+    fn shaped(&mut self, text: String, has_shape: fn(&str) -> bool, problem: &str) -> Option<String> {
+        if has_shape(&text) {
+            return Some(text);
+        }
+        self.problems.push(problem.to_owned());
+        None
     }
 
     /// The variable's text, if it is there and not blank.
@@ -771,11 +805,16 @@ impl Reader {
                 self.problems.push(format!(
                     "{variable} does not name an inbox: a lower-case letter, then letters or digits"
                 ));
-            } else if url.trim().is_empty() {
-                self.problems.push(format!("{variable} is empty"));
-            } else {
-                inboxes.insert(name.to_owned(), url.trim().to_owned());
+                continue;
             }
+            let url = url.trim();
+            if url.is_empty() {
+                self.problems.push(format!("{variable} is empty"));
+            } else if !shape::is_queue_url(url) {
+                self.problems.push(format!("{variable} is no URL of a queue"));
+            }
+            // Wherever it leads, it has a name: a route to it is no second problem.
+            inboxes.insert(name.to_owned(), url.to_owned());
         }
         for reserved in [DISPATCHER, NOTICE] {
             if !self.variables.contains_key(&format!("{INBOX_PREFIX}{reserved}")) {

@@ -218,6 +218,7 @@ async fn an_unusable_configuration_refuses_every_delivery_for_each_variable_that
     let wrong = [
         ("TABLE_NAME", None),
         ("TABLE_NAME", Some("")),
+        ("TABLE_NAME", Some("bad name!")),
         ("SECRET_ID", None),
         ("SECRET_ID", Some(" ")),
         ("INBOX_dispatcher", None),
@@ -238,6 +239,9 @@ async fn an_unusable_configuration_refuses_every_delivery_for_each_variable_that
         ("RETRY_SECONDS_MIN", Some("0")),
         ("RETRY_SECONDS_MAX", Some("1")),
         ("INBOX_Builder", Some("http://127.0.0.1:1/b.fifo")),
+        ("INBOX_builder", Some("nonsense")),
+        ("GITHUB_HOST", Some("no,such value/at all")),
+        ("METRICS_NAMESPACE", Some("no,such value/at all")),
     ];
     for (name, value) in wrong {
         let mut environment = forebay_tests::webhook::environment();

@@ -149,9 +149,12 @@ fn a_lease_that_does_not_outlive_its_function_is_refused() {
 fn all_problems_are_named_at_once() {
     // LAMB-07
     let mut variables = environment(&[
-        ("TABLE_NAME", ""),
+        ("TABLE_NAME", "bad name!"),
         ("INBOX_notice", ""),
+        ("INBOX_builder", "nonsense"),
         ("INBOX_Bad-Name", "https://sqs/x"),
+        ("GITHUB_HOST", "no,such value/at all"),
+        ("METRICS_NAMESPACE", "no,such value/at all"),
         ("ROUTES", "acme/app=nobody,nonsense"),
         ("SOURCE_RANGES", "10.0.0.0/8,everyone"),
         ("BODY_BYTES_MAX", "many"),
@@ -168,7 +171,10 @@ fn all_problems_are_named_at_once() {
         "TABLE_NAME",
         "SECRET_ID",
         "INBOX_notice",
+        "INBOX_builder",
         "INBOX_Bad-Name",
+        "GITHUB_HOST",
+        "METRICS_NAMESPACE",
         "ROUTES",
         "SOURCE_RANGES",
         "BODY_BYTES_MAX",
@@ -214,6 +220,93 @@ fn only_a_name_that_a_queue_can_have_is_an_inbox() {
     assert!(problem(&[("INBOX_builder", " ")]).starts_with("INBOX_builder is empty"));
 }
 
+/// That `name` takes each of `good`, and that each of `bad` is one problem, which names it.
+#[track_caller]
+fn check_shape(name: &str, good: &[&str], bad: &[&str]) {
+    for good in good {
+        assert!(read(&[(name, good)]).is_ok(), "{name}={good}");
+    }
+    for bad in bad {
+        let problem = problem(&[(name, bad)]);
+        assert!(problem.starts_with(&format!("{name} is no")), "{name}={bad}: {problem}");
+    }
+}
+
+#[test]
+fn a_table_is_named_as_dynamodb_names_tables_or_by_its_arn() {
+    let (longest, longer) = ("t".repeat(255), "t".repeat(256));
+    let arn = |rest: &str| format!("arn:aws:dynamodb:{rest}");
+    let (whole, longest_arn) = (
+        arn("eu-west-1:123456789012:table/ledger"),
+        arn(&format!("eu-west-1:123456789012:table/{longest}")),
+    );
+    check_shape(
+        "TABLE_NAME",
+        &["abc", "A-b_c.9", ".-_", &longest, &whole, &longest_arn],
+        &["ab", &longer, "bad name!", "led/ger", "lédger", "ledger\nledger"],
+    );
+    for rest in [
+        "eu-west-1:123456789012:table/ab",
+        "eu-west-1:123456789012:table/ledger/index/due",
+        "eu-west-1:123456789012:ledger",
+        "eu-west-1:12345678901:table/ledger",
+        "eu-west-1:12345678901x:table/ledger",
+        "eu-west-1::table/ledger",
+        ":123456789012:table/ledger",
+        "eu-west-1:123456789012:table/ledger:",
+    ] {
+        check_shape("TABLE_NAME", &[], &[&arn(rest)]);
+    }
+    check_shape(
+        "TABLE_NAME",
+        &["ledger"],
+        &[
+            "arn:aws:sqs:eu-west-1:123456789012:table/ledger",
+            "arn::dynamodb:eu-west-1:123456789012:table/ledger",
+            "urn:aws:dynamodb:eu-west-1:123456789012:table/ledger",
+        ],
+    );
+}
+
+#[test]
+fn an_inbox_is_where_a_url_leads() {
+    check_shape(
+        "INBOX_builder",
+        &[
+            "https://sqs.eu-west-1.amazonaws.com/123456789012/builder.fifo",
+            "http://127.0.0.1:4566/000000000000/builder.fifo",
+            " https://sqs/builder.fifo\n",
+        ],
+        &[
+            "nonsense",
+            "builder.fifo",
+            "arn:aws:sqs:eu-west-1:123456789012:builder.fifo",
+            "ftp://sqs/builder.fifo",
+            "https://",
+            "https:///builder.fifo",
+            "https://sqs/a b",
+            "//sqs/builder.fifo",
+        ],
+    );
+    for bad in ["nonsense", " "] {
+        let routed = [("INBOX_builder", bad), ("ROUTES", "acme/app=builder")];
+        assert!(
+            problem(&routed).starts_with("INBOX_builder is "),
+            "{bad:?}: a route to it is no second problem"
+        );
+    }
+}
+
+#[test]
+fn a_namespace_is_what_the_template_takes_for_one() {
+    let (longest, longer) = (format!("F{}", "a".repeat(254)), format!("F{}", "a".repeat(255)));
+    check_shape(
+        "METRICS_NAMESPACE",
+        &["F", "Forebay", "acme/forebay_2.x#a-b", &longest],
+        &["2Forebay", "/Forebay", "AWS/Lambda:x", "for ebay", "Förebay", &longer],
+    );
+}
+
 #[test]
 fn a_route_to_an_inbox_that_is_not_there_is_refused_at_the_start() {
     assert!(problem(&[("ROUTES", "acme/app=nobody")]).starts_with("ROUTES: "));
@@ -225,6 +318,37 @@ fn the_public_github_has_no_prefix_and_another_host_has_its_own_in_lower_case() 
     let host = |text: &str| read(&[("GITHUB_HOST", text)]).unwrap().github_host;
     assert_eq!((host("github.com"), host("GitHub.com"), host(" ")), (None, None, None));
     assert_eq!(host("GHE.Acme.example").as_deref(), Some("ghe.acme.example"));
+}
+
+#[test]
+fn a_host_is_a_name_alone() {
+    let (longest, longer) = ("h".repeat(253), "h".repeat(254));
+    let bad = [
+        "no,such value/at all",
+        "https://ghe.acme.example",
+        "ghe.acme.example:8443",
+        "ghe.acme.example/api",
+        "user@ghe.acme.example",
+        "-ghe.acme.example",
+        ".ghe",
+        "ghe-",
+        "ghe.acme.example.",
+        "ghé.example",
+        "ghe_1.example",
+        &longer,
+    ];
+    check_shape(
+        "GITHUB_HOST",
+        &["g", "ghe", "10.0.0.7", "GHE-1.Acme.example", &longest],
+        &bad,
+    );
+    // The poller asks that host too, and says so once.
+    for bad in bad {
+        assert!(
+            polling_problem(&[("GITHUB_HOST", bad)]).starts_with("GITHUB_HOST is no"),
+            "{bad}"
+        );
+    }
 }
 
 #[test]
@@ -306,13 +430,7 @@ fn what_is_no_range_is_refused() {
 fn every_variable_that_is_named_is_read() {
     // A name in the list that nothing reads would be set by the template for nothing. A value that no variable takes tells
     // them apart; those that take any text are the rest.
-    let any_text = [
-        "TABLE_NAME",
-        "SECRET_ID",
-        "IGNORED_ACTORS",
-        "GITHUB_HOST",
-        "METRICS_NAMESPACE",
-    ];
+    let any_text = ["SECRET_ID", "IGNORED_ACTORS"];
     for name in VARIABLES {
         let refused = read(&[(name, "no,such=value")]).is_err();
         assert_eq!(refused, !any_text.contains(name), "{name}");
@@ -346,8 +464,15 @@ fn the_reaper_needs_no_secret_and_has_limits_of_its_own() {
         }
     }
     // LAMB-07: all at once, those that it shares with the webhook included.
-    let problems = read(&[("TABLE_NAME", ""), ("REAP_CONCURRENCY", "0"), ("LEASE_SECONDS", "14")]).unwrap_err();
-    assert_eq!(problems.sentences().len(), 3, "{problems}");
+    let problems = read(&[
+        ("TABLE_NAME", ""),
+        ("INBOX_reviewer", "nonsense"),
+        ("METRICS_NAMESPACE", "no,such"),
+        ("REAP_CONCURRENCY", "0"),
+        ("LEASE_SECONDS", "14"),
+    ]);
+    let problems = problems.unwrap_err();
+    assert_eq!(problems.sentences().len(), 5, "{problems}");
 }
 
 fn for_queues(changed: &[(&str, &str)]) -> Result<SqsConfig, Problems> {
@@ -397,6 +522,9 @@ fn every_problem_with_queues_is_named_at_once() {
         ("QUEUE_INBOX", "somebody"),
         ("SNS_UNWRAP", "perhaps"),
         ("RETENTION_DAYS", "15"),
+        ("TABLE_NAME", "t"),
+        ("INBOX_builder", "nonsense"),
+        ("METRICS_NAMESPACE", "no,such"),
     ];
     let problems = for_queues(&changed).unwrap_err();
     let about = |text: &str| {
@@ -412,6 +540,9 @@ fn every_problem_with_queues_is_named_at_once() {
         (about("SNS_UNWRAP"), about("RETENTION_DAYS must be at least 16")),
         (1, 1)
     );
+    for name in ["TABLE_NAME", "INBOX_builder", "METRICS_NAMESPACE"] {
+        assert_eq!(about(name), 1, "{name}: {problems}");
+    }
     assert!(for_queues(&[("RETENTION_DAYS", "16")]).is_ok());
 }
 
@@ -474,19 +605,10 @@ fn the_poller_needs_what_the_webhook_needs() {
 #[test]
 fn every_variable_of_the_poller_is_read_and_may_be_blank_where_it_has_a_default() {
     let defaults = format!("{:?}", for_polling(&[]).unwrap());
-    let any_text = [
-        "TABLE_NAME",
-        "SECRET_ID",
-        "IGNORED_ACTORS",
-        "GITHUB_HOST",
-        "RECOVER_ADDRESS",
-        "METRICS_NAMESPACE",
-    ];
+    let any_text = ["SECRET_ID", "IGNORED_ACTORS", "RECOVER_ADDRESS"];
     for name in POLLER_VARIABLES {
         let refused = for_polling(&[(name, "no,such=value/at all")]).is_err();
-        // The host is where the interface is looked for too, and so has to be one.
-        let takes_any = any_text.contains(name) && *name != "GITHUB_HOST";
-        assert_eq!(refused, !takes_any, "{name}");
+        assert_eq!(refused, !any_text.contains(name), "{name}");
         if !["TABLE_NAME", "SECRET_ID"].contains(name) {
             let blank = format!("{:?}", for_polling(&[(name, " ")]).unwrap());
             assert_eq!(blank, defaults, "{name}");
@@ -685,7 +807,10 @@ fn every_problem_of_the_poller_is_named_at_once() {
     // LAMB-07
     let changed = [
         ("TABLE_NAME", ""),
+        ("INBOX_reviewer", "nonsense"),
         ("ROUTES", "acme/app=nobody"),
+        ("GITHUB_HOST", "https://ghe.acme.example"),
+        ("METRICS_NAMESPACE", "no,such"),
         ("GITHUB_API_URL", "ftp://github"),
         ("POLL_REPOSITORIES", "acme/app,acme"),
         ("POLL_SECONDS", "1"),
