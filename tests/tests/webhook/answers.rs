@@ -74,10 +74,38 @@ async fn a_missing_or_wrong_signature_is_refused_and_touches_nothing() {
         let request = good.clone().header("x-hub-signature-256", value);
         check_refused(&[], &request, 401, &refused("ping", "bad_signature")).await;
     }
-    let sha1_only = good
-        .header("x-hub-signature-256", None)
-        .header("x-hub-signature", Some(&sha1));
-    check_refused(&[], &sha1_only, 401, &refused("ping", "bad_signature")).await;
+}
+
+#[tokio::test]
+async fn a_right_sha1_signature_counts_for_nothing() {
+    // SIG-16, SIG-17, S3-01: neither alone nor beside a wrong signature by SHA-256.
+    let right = Some("sha1=2ce49d6797d3641783baed2de644f056dfe7cf72");
+    let both = Request::new("push", &guid(1), "{}").header("x-hub-signature", right);
+    assert_eq!(scripted().post(&both).await.status(), 202, "it does no harm either");
+    let zeros = format!("sha256={}", "0".repeat(64));
+    for value in [None, Some(zeros.as_str())] {
+        let request = both.clone().header("x-hub-signature-256", value);
+        check_refused(&[], &request, 401, &refused("push", "bad_signature")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_a_body_is_refused_and_runs_nothing() {
+    // S2-02
+    for absent in [None, Some(serde_json::Value::Null)] {
+        let stand = scripted();
+        let mut json = delivery(1, "issue_comment", &comment(8, "dev1")).to_json();
+        match absent {
+            None => drop(json.as_object_mut().unwrap().remove("body").unwrap()),
+            Some(null) => json["body"] = null,
+        }
+        let answer = stand.webhook.answer(serde_json::from_value(json).unwrap()).await;
+        assert_eq!(
+            (answer.status(), answer.body()),
+            (401, refused("issue_comment", "bad_signature").as_str())
+        );
+        assert_eq!((stand.ledger.calls().len(), stand.inboxes.sends()), (0, 0));
+    }
 }
 
 #[tokio::test]
@@ -157,18 +185,23 @@ async fn a_body_over_the_limit_is_refused_before_any_secret_is_read() {
 
 #[tokio::test]
 async fn without_a_secret_everything_is_refused() {
-    // S2-02, invariant 7
-    let unsigned = delivery(1, "ping", &json!({})).header("x-hub-signature-256", None);
+    // SIG-07, S2-02, invariant 7
+    let good = delivery(1, "ping", &json!({}));
+    let unsigned = good.clone().header("x-hub-signature-256", None);
+    // HMAC-SHA256 of `{}` under the empty key: right, and it counts for nothing.
+    let empty = "sha256=22f8eea909400af98adf3681a9f31923ef6b7fcba4abb553d92823a3e9d5c25e";
+    let by_empty_key = good.clone().header("x-hub-signature-256", Some(empty));
     for document in [
         None,
         Some("{}"),
         Some(r#"{"github":{}}"#),
         Some(r#"{"github":{"webhook_secret":""}}"#),
-        Some(r#"{"github":{"webhook_secret":"  "}}"#),
+        Some(r#"{"github":{"webhook_secret":"   "}}"#),
+        Some(r#"{"github":{"webhook_secret":"\n"}}"#),
         Some(r#"{"github":{"webhook_secret":[]}}"#),
         Some("not a document"),
     ] {
-        for request in [&unsigned, &delivery(1, "ping", &json!({}))] {
+        for request in [&unsigned, &good, &by_empty_key] {
             let stand = scripted();
             stand.secrets.set(document.map(str::to_owned));
             let answer = stand.post(request).await;
@@ -179,12 +212,18 @@ async fn without_a_secret_everything_is_refused() {
                 "{document:?}"
             );
             assert_eq!(stand.ledger.calls(), []);
+            let line = stand.metrics.lines().pop().unwrap();
+            assert_eq!(
+                (&line["Refusal"], &line["Deliveries"]),
+                (&json!("no_webhook_secret"), &json!(1))
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_secret_of_one_team_cannot_speak_for_another_teams_repository() {
+    // S2-19
     let stand = scripted();
     let document =
         json!({"github": {"webhook_secret": [{"secret": SECRET, "id": "web", "repositories": ["acme/web"]}]}});

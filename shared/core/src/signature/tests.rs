@@ -183,7 +183,7 @@ fn what_is_not_64_digits_after_sha256_is_no_signature() {
         "md5=50fecc546a2261b79172dafb27e4e90d".to_owned(),
         format!("sha1={digits}"),
         format!("sha512={digits}{digits}"),
-        // SIG-16, SIG-17: the older header's value in this header's place.
+        // The older header's value in this header's place.
         "sha1=2ce49d6797d3641783baed2de644f056dfe7cf72".to_owned(),
     ];
     for signature in malformed {
@@ -240,6 +240,7 @@ fn two_versions_of_a_document_are_both_accepted_and_told_apart_by_key_id() {
 
 #[test]
 fn a_secret_speaks_only_for_the_repositories_that_it_is_limited_to() {
+    // S2-19
     let secrets = parse(&json!([
         {"secret": A, "id": "team-a", "repositories": ["acme/app", "Acme/Web-*"]},
         {"secret": "hook-secret-B", "repositories": []},
