@@ -9,7 +9,7 @@ use forebay_core::drive::{Driven, Driver, NAMES_MAX, admittee, keys_beside};
 use forebay_core::event::{Kind, Net};
 use forebay_core::github::Named;
 use forebay_core::ingest::lost_by_webhooks;
-use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Status};
+use forebay_core::ledger::{Admission, Admitted, Admittee, Cause, EventRow, Nonce, Reason, Status};
 use forebay_core::ports::{ErrorClass, Inboxes, Ledger, LedgerError, TimeAndChance};
 use forebay_core::session::{OwnerKey, Pointer, Pointers};
 use jiff::Timestamp;
@@ -28,6 +28,8 @@ pub(crate) struct Handled {
     pub(crate) conflict: bool,
     /// The event is new to the ledger.
     pub(crate) created: bool,
+    /// It is, and an ignored actor wrote it.
+    pub(crate) silenced: bool,
     /// The net that alone had seen the event until now.
     pub(crate) joined: Option<Net>,
     pub(crate) drive: Drive,
@@ -236,6 +238,7 @@ fn judged(admitted: &Admitted, admittee: Option<&Admittee>) -> Handled {
         Admitted::Joined { .. } => (false, false),
         Admitted::Duplicate { conflict, .. } => (*conflict, false),
     };
+    let silenced = |admittee: &Admittee| admittee.state.reason == Some(Reason::Silenced);
     let verdict = match (admitted, admittee) {
         (Admitted::Duplicate { .. }, _) => Verdict::Duplicate,
         (Admitted::Created { .. } | Admitted::Joined { .. }, Some(_)) => Verdict::Accepted,
@@ -244,6 +247,7 @@ fn judged(admitted: &Admitted, admittee: Option<&Admittee>) -> Handled {
     Handled {
         conflict,
         created,
+        silenced: created && admittee.is_some_and(silenced),
         joined: lost_by_webhooks(admitted, Net::Webhook)
             .filter(|(_, change)| *change < 0)
             .map(|(net, _)| net),
@@ -259,6 +263,7 @@ fn handled(verdict: Verdict, admittee: Option<&Admittee>) -> Handled {
         occurred_at: admittee.and_then(|admittee| admittee.event.occurred_at),
         conflict: false,
         created: false,
+        silenced: false,
         joined: None,
         drive: Drive::Needless,
     }

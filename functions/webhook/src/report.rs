@@ -113,6 +113,7 @@ fn answered(handled: &Handled, started_at: Timestamp, duration_ms: u64) -> Recor
         sent: drive.sent(),
         parked: u64::from(drive.has_parked()),
         pending: u64::from(drive.is_pending()),
+        silenced: handled.silenced.then_some(1),
         duration_ms,
     })
 }

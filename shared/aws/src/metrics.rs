@@ -41,6 +41,9 @@ pub struct DeliveryAnswered {
     pub parked: u64,
     /// Events that could not be sent yet, or that nobody has handled yet. A count.
     pub pending: u64,
+    /// Events that wake nobody because an ignored actor wrote them. A count; left out where there is none, since only
+    /// `accepted` ever has any and each outcome's would be a metric that costs money.
+    pub silenced: Option<u64>,
     /// From the start of the work to the answer, in milliseconds.
     pub duration_ms: u64,
 }

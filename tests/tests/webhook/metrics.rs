@@ -84,6 +84,23 @@ async fn what_waits_is_counted_as_parked_and_what_could_not_be_sent_as_pending()
 }
 
 #[tokio::test]
+async fn what_an_ignored_actor_wrote_is_counted_as_silenced() {
+    // ROUT-01
+    let stand = scripted_with(&[("ROUTES", "acme/app=reviewer")]);
+    let mut silenced = Vec::new();
+    for (n, id, login) in [
+        (1, 8, "agent-bot[bot]"),
+        (2, 9, "Agent-Bot[bot]"),
+        (3, 10, "dev1"),
+        (4, 8, "agent-bot[bot]"),
+    ] {
+        stand.post(&delivery(n, "issue_comment", &comment(id, login))).await;
+        silenced.push(stand.metrics.lines().pop().unwrap().get("Silenced").cloned());
+    }
+    assert_eq!(silenced, [Some(json!(1)), Some(json!(1)), None, None], "each once");
+}
+
+#[tokio::test]
 async fn what_happened_in_the_future_has_no_negative_latency() {
     let stand = scripted_with(&[]);
     let mut early = comment(8, "dev1");

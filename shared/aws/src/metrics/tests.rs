@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use forebay_core::event::Kind;
 use serde_json::Value;
 
 use super::*;
@@ -36,6 +37,7 @@ fn records() -> Vec<Record> {
             sent: 1,
             parked: 0,
             pending: 0,
+            silenced: Some(1),
             duration_ms: 12,
         }),
         Record::Refused(DeliveryRefused {
@@ -88,6 +90,18 @@ fn records() -> Vec<Record> {
             duration_ms: 900,
         }),
         Record::SeenOnlyBy(SeenOnlyBy::new(timestamp, Net::Feed, -1)),
+        Record::Batch(QueueBatch {
+            timestamp,
+            messages: 10,
+            created: 8,
+            duplicates: 1,
+            malformed: 1,
+            unkept: 0,
+            returned: 0,
+            sent: 8,
+            pending: 0,
+            duration_ms: 30,
+        }),
     ]
 }
 
@@ -113,7 +127,7 @@ fn names(list: &Value) -> Vec<&str> {
 #[test]
 fn each_record_is_one_line_in_the_embedded_format() {
     let lines = lines();
-    assert_eq!(lines.len(), 7);
+    assert_eq!(lines.len(), 8);
     for line in &lines {
         assert_eq!(line["_aws"]["Timestamp"].as_i64(), Some(AT_MS), "milliseconds: {line}");
         for directive in line["_aws"]["CloudWatchMetrics"].as_array().unwrap() {
@@ -166,6 +180,47 @@ fn deliveries_are_counted_by_outcome_and_refusal_events_and_latency_by_kind() {
         (&lines[2]["Kind"], &lines[2]["Events"], &lines[2]["LatencyMs"]),
         (&"comment".into(), &1.into(), &0.into())
     );
+}
+
+#[test]
+fn what_was_silenced_is_named_only_where_there_is_some() {
+    // ROUT-01: a name without a value would be a metric of every outcome.
+    assert_eq!(lines()[0]["Silenced"], 1);
+    let written = Written::default();
+    let mut records = records();
+    let Record::Answered(none) = &mut records[0] else {
+        panic!()
+    };
+    none.silenced = None;
+    Metrics::to("Forebay/Test", Box::new(written.clone())).emit(records.swap_remove(0));
+    let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    assert!(text.contains("Pending") && !text.contains("Silenced"), "{text}");
+}
+
+#[test]
+fn the_readme_says_how_many_metrics_there_can_be() {
+    let mut sum = 0;
+    for line in lines() {
+        let values = |dimension: &str| match dimension {
+            "Outcome" if line["Refusal"].is_string() => 1,
+            // What is not refused; and what can be refused once the configuration is right.
+            "Outcome" | "Refusal" => 4,
+            // All but a queue's message, which is counted by batches.
+            "Kind" => Kind::ALL.len() - 1,
+            "Net" => [Net::Feed, Net::Recovery].len(),
+            _ => panic!("{dimension}"),
+        };
+        let directive = &line["_aws"]["CloudWatchMetrics"][0];
+        for set in directive["Dimensions"].as_array().unwrap() {
+            let combinations: usize = names(set).into_iter().map(values).product();
+            for metric in directive["Metrics"].as_array().unwrap() {
+                sum += if metric["Name"] == "Silenced" { 1 } else { combinations };
+            }
+        }
+    }
+    let said = format!("each metric that occurs, at most {sum}.");
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&said), "put into README: {said}");
 }
 
 #[test]
