@@ -6,7 +6,7 @@ use forebay_aws::metrics::{DeliveryAnswered, DeliveryRefused, EventCaught, Recor
 use forebay_aws::secrets::Documents;
 use forebay_core::drive::Driven;
 use forebay_core::event::Kind;
-use forebay_core::ledger::{Reason, Status};
+use forebay_core::ledger::{Reason, Refused, Status};
 use forebay_core::ports::{Inboxes, Ledger, TimeAndChance};
 use jiff::Timestamp;
 
@@ -24,6 +24,14 @@ impl Drive {
                 sent_to,
             }) => Some((*status, *reason, sent_to)),
             Self::Ended(Driven::Lost(_)) | Self::Needless | Self::Unanswered => None,
+        }
+    }
+
+    /// Why the event was not this delivery's to handle, or no longer.
+    fn refused(&self) -> Option<&Refused> {
+        match self {
+            Self::Ended(Driven::Lost(refused)) => Some(refused),
+            Self::Ended(Driven::Settled { .. }) | Self::Needless | Self::Unanswered => None,
         }
     }
 
@@ -87,6 +95,7 @@ impl<L: Ledger, I: Inboxes, D: Documents, T: TimeAndChance> Webhook<L, I, D, T> 
             event.kind = handled.kind.map(Kind::as_str),
             event.status = settled.map(|(status, ..)| status.as_str()),
             event.reason = settled.map(|(_, reason, _)| reason.as_str()),
+            event.refused = handled.drive.refused().map(Refused::as_str),
             sent = handled.drive.sent(),
             duration_ms,
             "answer delivery"

@@ -157,3 +157,32 @@ async fn a_refusal_says_which_delivery_and_whether_it_was_signed() {
     );
     assert_eq!((&line["signed"], &line["level"]), (&json!(true), &json!("INFO")));
 }
+
+#[tokio::test]
+async fn an_answer_says_in_a_fixed_word_what_became_of_the_event_or_why_it_was_not_claimed() {
+    // S2-20
+    let (log, _guard) = logged();
+    let stand = scripted_with(&[("ROUTES", "acme/app=reviewer")]);
+    stand.inboxes.set_outcome("reviewer", Sent::Unreachable);
+    let mut told = Vec::new();
+    for n in 1..=3 {
+        // The first is driven, the second comes too early, the third when the event is over.
+        if n == 3 {
+            pass(&stand, 3_600);
+            stand.inboxes.set_outcome("reviewer", Sent::Yes);
+            stand.post(&delivery(1, "issue_comment", &comment(8, "dev1"))).await;
+        }
+        stand.post(&delivery(n, "issue_comment", &comment(8, "dev1"))).await;
+        let line = log.lines().pop().unwrap();
+        told.push((line["event.status"].clone(), line["event.refused"].clone()));
+    }
+    let refused = |word: &str| (Value::Null, json!(word));
+    assert_eq!(
+        told,
+        [
+            (json!("failed_retryable"), Value::Null),
+            refused("not_due"),
+            refused("terminal")
+        ]
+    );
+}

@@ -208,6 +208,22 @@ pub enum Refused {
     Newer(u64),
 }
 
+impl Refused {
+    /// The word that the log uses. Fixed, and without the time or token that the text has.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Held { .. } => "held",
+            Self::NotDue { .. } => "not_due",
+            Self::Terminal(_) => "terminal",
+            Self::Stale { .. } => "fenced",
+            Self::Lapsed { .. } => "lapsed",
+            Self::Newer(_) => "newer",
+        }
+    }
+}
+
 /// What the function says to a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
