@@ -150,6 +150,7 @@ async fn every_bucket_comes_back_as_it_was(store: Store<impl TargetStore>) {
 }
 
 async fn targets_are_kept_apart(store: Store<impl TargetStore>) {
+    // S1-03
     let other = TargetKey::queue("https://sqs.us-east-1.amazonaws.com/000000000000/reviewer.fifo");
     store.add(slot(0), 0, &errors(1)).await;
     store

@@ -9,6 +9,29 @@ use crate::delivery::Digest;
 /// The principal must stay the same for at least ten of the longest windows (30 s), so it is a role or a client and never a
 /// session token. There is no way to make a key from a digest alone: whoever holds one came through a constructor that says
 /// what was hashed.
+///
+/// ```
+/// # // S1-04: the same names as below, so that what fails to compile there fails for its own reason.
+/// # use forebay_core::{delivery::Digest, target::TargetKey};
+/// let key = TargetKey::long_lived_api_key("api.github.com", Digest::of(b"the key"), "acme");
+/// assert_eq!((key.domain(), key.tenant()), ("api.github.com", "acme"));
+/// ```
+///
+/// ```compile_fail,E0451
+/// # use forebay_core::{delivery::Digest, target::TargetKey};
+/// let (domain, tenant) = (String::new(), String::new());
+/// let key = TargetKey { domain, principal: Digest::of(b"the key"), tenant };
+/// ```
+///
+/// ```compile_fail,E0624
+/// # use forebay_core::{delivery::Digest, target::TargetKey};
+/// let key = TargetKey::new("api.github.com", "", "the key", "acme");
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use forebay_core::{delivery::Digest, target::TargetKey};
+/// let key = TargetKey::from(Digest::of(b"the key"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetKey {
     domain: String,

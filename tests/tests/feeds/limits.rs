@@ -66,6 +66,28 @@ async fn a_spent_hour_is_waited_out_and_the_other_credentials_feeds_go_on() {
 }
 
 #[tokio::test]
+async fn a_limit_holds_for_whatever_is_polled_under_its_targets_key_and_for_nothing_else() {
+    // S1-03: scheduler and rates go by the key, not by the right or the domain.
+    let mut bench = Bench::new();
+    let kin = Credential {
+        target: token().target,
+        ..installation("acme")
+    };
+    for (name, credential) in [("app", token()), ("kin", kin), ("other", installation("acme"))] {
+        add_feeds(&mut bench, name, 1, &credential);
+    }
+    lock(&bench.fake).leave("token", 0, bench.now() + secs(600));
+    for asked_app in [1, 0, 0] {
+        let round = bench.round().await;
+        let asked = ["acme/app", "acme/kin", "acme/other"].map(|name| round.asked(name));
+        assert_eq!(asked, [asked_app, 0, 1]);
+        bench.pass(60);
+    }
+    bench.pass(600);
+    assert_eq!(bench.round().await.requests.len(), 3);
+}
+
+#[tokio::test]
 async fn the_page_that_spent_the_last_request_is_taken_and_the_next_one_waits() {
     // S3-20
     let mut bench = Bench::new();

@@ -249,7 +249,7 @@ async fn a_queue_that_is_not_waited_for_is_not_asked_over_and_over() {
 
 #[tokio::test]
 async fn sources_of_a_shed_target_are_not_polled_and_others_are() {
-    // S1-08
+    // S1-03, S1-08: both targets are of one domain.
     let mut bench = bench(12);
     for number in 0..3 {
         let name = format!("acme/web{number}");

@@ -631,6 +631,7 @@ async fn only_what_was_found_is_put_off_and_never_a_live_lease(store: Store<impl
 // --- targets --------------------------------------------------------------------------------------------------------------
 
 async fn a_target_rests_as_long_as_anybody_said(store: Store<impl Shown>) {
+    // S1-03
     let rests = |second: i64, strikes| {
         [Some(Resting {
             until: at(second),
