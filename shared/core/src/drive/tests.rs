@@ -412,6 +412,25 @@ fn a_driven_event_that_succeeds_after_a_lapse_keeps_its_count() {
 }
 
 #[test]
+fn a_claim_that_lost_takes_the_time_anew_when_it_is_made_again() {
+    // S2-08: contention never shortens the lease of whoever wins in the end.
+    let world = World::new("acme/app=reviewer");
+    let (row, _dead) = world.admit(comment());
+    let held = Refused::Held {
+        until: world.now() + world.limits.lease,
+    };
+    let claim = || block_on(world.driver().claim(&row.event.id, Cause::Due)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(claim(), Claimed::Lost(held));
+        world.pass(secs(18));
+    }
+    let Claimed::Won { lease, .. } = claim() else {
+        panic!("lease and skew are over")
+    };
+    assert_eq!(lease.until(), world.now() + world.limits.lease);
+}
+
+#[test]
 fn a_comment_that_nobody_owns_is_parked_and_woken_by_an_opening_session() {
     // S3-10, S3-24
     let world = World::new("");

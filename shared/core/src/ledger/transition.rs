@@ -20,7 +20,10 @@ pub enum Cause {
 /// A claim: give me the right to handle this event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The claimant's clock.
+    /// The claimant's clock when it asks. A claim that lost is made again with the time of then.
+    ///
+    /// An adapter that repeats one request keeps it. That is safe: an older time takes nothing over sooner, and the time for
+    /// the work under a lease is counted from before the claim, so that a lease from this time on still outlasts it.
     pub now: Timestamp,
     /// The claim's own random number.
     pub nonce: Nonce,

@@ -288,7 +288,7 @@ fn the_prior_owner_loses_after_a_newer_claim_even_while_its_clock_says_it_holds(
 
 #[test]
 fn a_claim_takes_the_next_token_and_a_fresh_lease_from_its_own_now() {
-    // S2-08: a claim that is tried again takes the time again, so its lease is never shorter.
+    // S2-08
     let won = applied(&received(), &claim_at(at(100), C, Cause::Due));
     assert_eq!((won.token, won.nonce, won.status), (Token::FIRST, C, Status::Claimed));
     assert_eq!((won.lease_until, won.due_at), (Some(at(130)), Some(at(135))));
