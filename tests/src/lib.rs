@@ -3,6 +3,7 @@
 
 pub mod chance;
 pub mod counting;
+pub mod counts;
 mod drain;
 pub mod engine;
 pub mod exhaust;
