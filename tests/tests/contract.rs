@@ -518,7 +518,7 @@ async fn a_claim_recognises_itself_behind_a_lost_answer(engine: impl Engine) {
 }
 
 async fn a_failed_event_is_claimed_from_its_due_time_on(engine: impl Engine) {
-    // S2-08, S2-12
+    // S2-08, S2-12, S2-16: admit, settle, claim and settle again, each a public step.
     let ledger = engine.ledger();
     let lease = admit_event(&*ledger, "e", 1).await;
     settled(&*ledger, lease, at(1), failed(at(10))).await;
@@ -540,6 +540,9 @@ async fn a_failed_event_is_claimed_from_its_due_time_on(engine: impl Engine) {
         Some(Reason::Failed),
         "until the next settlement says something else"
     );
+    assert_eq!(settled(&*ledger, lease, at(11), processed(at(11))).await, Settled::Done);
+    let state = row(&*ledger, "e").await.state;
+    assert_eq!((state.status, state.token.number()), (Status::Processed, 2));
 }
 
 async fn a_parked_event_is_claimed_when_due_or_when_its_owner_appears(engine: impl Engine) {

@@ -893,7 +893,7 @@ async fn a_body_that_lost_a_chunk_is_redacted_like_any_other_and_the_chunk_does_
 
 #[tokio::test(start_paused = true)]
 async fn no_error_shows_a_row_or_a_payload() {
-    // Invariant 8
+    // S2-11, invariant 8
     let mut row = rows_of(&accepted("42/a1", "e"), 7).await[1].clone();
     row["summary"] = json!({"S": "payload-text"});
     row["status"] = json!({"N": "1"});

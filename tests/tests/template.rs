@@ -428,8 +428,8 @@ async fn the_table_of_the_tests_is_the_templates_and_its_indexes_are_those_of_th
 }
 
 #[test]
-fn inboxes_keep_order_and_messages_and_outlive_their_agents() {
-    // DESIGN §6: 14 days, high-throughput FIFO, dead letters.
+fn inboxes_keep_order_and_messages_wake_who_waits_and_outlive_their_agents() {
+    // DESIGN §6: 14 days, high-throughput FIFO, dead letters. S3-24
     let template = Template::read();
     let queues = template.resources(QUEUE);
     let (queues, others): (Vec<_>, Vec<_>) = queues.into_iter().partition(|(name, _)| name.starts_with("Inbox"));
@@ -451,6 +451,8 @@ fn inboxes_keep_order_and_messages_and_outlive_their_agents() {
         );
     }
     for (name, queue) in inboxes {
+        let wait_s = &queue["Properties"]["ReceiveMessageWaitTimeSeconds"];
+        assert_eq!(*wait_s, 20, "{name}: who blocks on it is woken at once");
         let letters = name.replace("Inbox", "InboxDlq");
         let target = &queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"];
         let plain = json!({"Fn::GetAtt": [{"Fn::Sub": letters}, "Arn"]});

@@ -1,7 +1,8 @@
 //! What a feed shows is taken: all of it, once, whatever page it is on and whoever told of it before.
 
 use forebay_core::api::Answer;
-use forebay_core::event::Net;
+use forebay_core::event::{Kind, Net};
+use forebay_core::ledger::Status;
 use forebay_core::ports::ErrorClass;
 use forebay_core::source::github::FeedKind;
 use forebay_tests::github::{HookTarget, Hooked, Occasion, Outcome, What, lock};
@@ -147,7 +148,7 @@ fn reopened() -> Occasion {
 
 #[tokio::test]
 async fn a_happening_that_webhook_and_feed_tell_of_is_one_event_and_one_message() {
-    // FEED-05
+    // FEED-05, S1-01
     let bench = bench();
     bench.add_hook(&HookTarget::Repository(APP.to_owned()));
     let told = bench.happen(&comment().hooked(Hooked::Delivered));
@@ -157,6 +158,13 @@ async fn a_happening_that_webhook_and_feed_tell_of_is_one_event_and_one_message(
     let posts = lock(&bench.fake).take_pending(bench.now());
     bench.round().await;
     assert_eq!(bench.sent(), [id, later.event_id().unwrap()]);
+    // What ingestor and writer make of a source's item is a row like any other.
+    let row = bench.event(id).await.unwrap();
+    assert_eq!(
+        (row.event.kind, row.event.subject.to_string().as_str()),
+        (Kind::Comment, "acme/app#1")
+    );
+    assert_eq!((row.state.status, row.first_seen), (Status::Processed, Net::Feed));
     for post in posts {
         lock(&bench.fake).record(post.delivery, Outcome::timed_out(), secs(10), bench.now());
     }

@@ -156,6 +156,23 @@ async fn a_ping_without_a_repository_is_ignored() {
 }
 
 #[tokio::test]
+async fn what_the_reader_cannot_read_is_kept_and_can_be_read_again_under_another_guid() {
+    // PAY-23: `forebay show KEY --body` gets the bytes, and `forebay send` posts them anew once the reader is mended.
+    let (table, bytes) = (Table::start().await, r#"{"action":5,"repository":"not-an-object"}"#);
+    let stand = Stand::start(&table).await;
+    let outcome = async |n| stand.ledger.delivery(&key(n)).await.unwrap().unwrap().delivery.outcome;
+    let answer = stand.post(&Request::new("issue_comment", &guid(1), bytes)).await;
+    assert_eq!(answer.status(), 202, "GitHub would not send it again by itself");
+    assert_eq!(outcome(1).await, Outcome::Malformed(Malformed::Shape));
+    let kept = stand.ledger.body(&key(1)).await.unwrap().unwrap();
+    assert_eq!(kept, bytes.as_bytes());
+    // A reader that wants nothing of these bytes stands for the mended one.
+    let again = stand.post(&Request::new("star", &guid(2), kept)).await;
+    assert_eq!(again.status(), 202, "no duplicate: it is read anew");
+    assert_eq!(outcome(2).await, Outcome::Ignored(Ignored::UnknownEvent));
+}
+
+#[tokio::test]
 async fn an_unknown_event_is_recorded_and_never_handled() {
     // S2-04, S3-07
     let table = Table::start().await;

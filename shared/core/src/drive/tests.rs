@@ -274,6 +274,7 @@ fn two_routes_to_one_inbox_send_once() {
 
 #[test]
 fn a_rejected_message_counts_failures_and_ends_at_the_ceiling() {
+    // S2-11: retryable, then permanent, in the row and not as an error.
     let world = World::new("acme/app=reviewer");
     world.answer("reviewer", Sent::Rejected);
     let mut driven = world.take_in(comment());
@@ -285,6 +286,10 @@ fn a_rejected_message_counts_failures_and_ends_at_the_ceiling() {
     assert_eq!(driven, settled(Status::FailedPermanent, Reason::TooManyFailures, []));
     let state = world.row(&comment().id).state;
     assert_eq!((state.failures, state.due_at), (world.limits.failures_max, None));
+    assert_eq!(
+        (state.status, state.reason),
+        (Status::FailedPermanent, Some(Reason::TooManyFailures))
+    );
     assert_eq!(world.take_sent().len(), 8);
     assert!(
         world.now() < at(0) + world.limits.age_max,
