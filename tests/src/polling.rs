@@ -17,8 +17,8 @@ use forebay_core::schedule::{
     DueSource, GivenBack, LedgerScheduler, Reading, Resting, Returned, ScheduleConfig, Scheduled, Scheduler,
     SourceClaim, SourceClaimed, SourceLease, SourceState, SourceStore, Storing,
 };
-use forebay_core::shed::{Shedder, TargetStore};
 use forebay_core::shed::memory::MemoryTargets;
+use forebay_core::shed::{Shedder, TargetStore};
 use forebay_core::source::github::{Feed, FeedConfig, FeedKind, HookLog, Recovery, RecoveryConfig};
 use forebay_core::source::{Source, SourceId};
 use forebay_core::target::TargetKey;

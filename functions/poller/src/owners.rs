@@ -41,13 +41,14 @@ struct OfInstallation {
     repositories: Vec<Named>,
 }
 
-/// All repositories of `owner` that `credential` may read. Archived ones have no news.
+/// All repositories of `owner` that `credential` may read. Archived ones have no news. `strikes` limits that named no wait came before in a row.
 pub(crate) async fn repositories<A: Api>(
     api: &A,
     owner: &str,
     credential: &Credential,
     limits: &Limits,
     now: Timestamp,
+    strikes: u32,
 ) -> Result<Listed, Unlisted> {
     let unlisted = |(word, rest)| Unlisted {
         owner: owner.to_owned(),
@@ -62,11 +63,11 @@ pub(crate) async fn repositories<A: Api>(
     };
     let mut found = Listed::default();
     for page in 0..PAGES_MAX {
-        let mut asked = ask(api, &url, credential, limits, now).await;
+        let mut asked = ask(api, &url, credential, limits, now, strikes).await;
         if page == 0 && !is_installation && asked == Err(("not_found", None)) {
             // An account that is no organisation.
             url = format!("/users/{owner}/repos?per_page={PAGE_ITEMS}");
-            asked = ask(api, &url, credential, limits, now).await;
+            asked = ask(api, &url, credential, limits, now, strikes).await;
         }
         let answer = asked.map_err(unlisted)?;
         found.rest = found.rest.max(limits.rest(&answer, &credential.right, now));
@@ -88,6 +89,9 @@ pub(crate) async fn repositories<A: Api>(
             None => return Ok(found),
         }
     }
+    tracing::warn!(
+        "list repositories of {owner}: there are more than {PAGES_MAX} pages of {PAGE_ITEMS}; the rest is not polled"
+    );
     Ok(found)
 }
 
@@ -97,11 +101,12 @@ async fn ask<A: Api>(
     credential: &Credential,
     limits: &Limits,
     now: Timestamp,
+    strikes: u32,
 ) -> Result<Answer, (&'static str, Option<SignedDuration>)> {
     let answer = api.ask(Request::get(url, credential)).await;
     let answer = answer.map_err(|error| (error.class.as_str(), None))?;
     let rest = limits.rest(&answer, &credential.right, now);
-    match limits.judge(&answer, now, 0) {
+    match limits.judge(&answer, now, strikes) {
         Standing::Fine => Ok(answer),
         Standing::Limited(span) => Err(("throttled", Some(span))),
         Standing::Misconfigured(word) => Err((word, rest)),

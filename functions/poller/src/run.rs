@@ -289,13 +289,14 @@ where
             let target = &credential.target;
             let resting = self.ledger.resting_targets(std::slice::from_ref(target)).await?;
             let resting = resting.into_iter().next().flatten();
+            let before = resting.as_ref().map_or(0, |resting| resting.strikes);
             if let Some(resting) = resting.filter(|resting| now < resting.until) {
                 entry.list_at = resting.until;
                 continue;
             }
             // If the time is over in the middle of it, others come first next time.
             entry.list_at = now.saturating_add(OWNERS_RETRY).unwrap_or(Timestamp::MAX);
-            let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now).await;
+            let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now, before).await;
             let (kept, rest, strikes) = match listed {
                 Ok(listed) => {
                     entry.repositories = Some(listed.repositories);
@@ -303,7 +304,7 @@ where
                 }
                 Err(unlisted) => {
                     tracing::warn!("{unlisted}");
-                    (OWNERS_RETRY, unlisted.rest, 1)
+                    (OWNERS_RETRY, unlisted.rest, before.saturating_add(1))
                 }
             };
             entry.list_at = now.saturating_add(kept).unwrap_or(Timestamp::MAX);

@@ -306,6 +306,24 @@ async fn a_listing_that_met_a_limit_rests_its_credential() {
 }
 
 #[tokio::test]
+async fn a_listing_at_a_limit_that_names_no_wait_waits_twice_as_long_the_next_time() {
+    // RATE-01
+    let stage = Stage::start(&[("POLL_REPOSITORIES", "acme/*")]).await;
+    stage.wire.bend("/orgs/acme/repos", 9, |_| {
+        Ok(Answer {
+            status: 403,
+            body: br#"{"message": "You have exceeded a secondary rate limit"}"#.to_vec(),
+            ..Answer::default()
+        })
+    });
+    for (passed, asked) in [(0, 1), (61, 2), (61, 2), (60, 3)] {
+        stage.time.pass(secs(passed));
+        stage.run(&stage.environment()).await;
+        assert_eq!(lock(&stage.fake).requests().len(), asked, "{passed} s later");
+    }
+}
+
+#[tokio::test]
 async fn a_listing_that_fails_in_a_new_environment_puts_no_source_off() {
     // FEED-14, S3-27
     let stage = Stage::start(&[("POLL_REPOSITORIES", "acme/*,solo/app")]).await;
