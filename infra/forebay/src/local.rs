@@ -278,7 +278,7 @@ impl fmt::Display for Up<'_> {
             happenings(f, github)?;
         }
         writeln!(f, "\nHot reload of the webhook against this table and these queues:\n")?;
-        writeln!(f, "  forebay env > target/forebay/watch.env")?;
+        writeln!(f, "  cargo forebay env > target/forebay/watch.env")?;
         writeln!(
             f,
             "  {watcher} watch --invoke-address 127.0.0.1 --env-file target/forebay/watch.env"
@@ -288,5 +288,40 @@ impl fmt::Display for Up<'_> {
             "  {watcher} invoke webhook --invoke-address 127.0.0.1 --data-file events/invocations/ping.json"
         )?;
         write!(f, "\nCtrl-C ends it all.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_it_prints_is_one_of_the_checkouts_own_or_stands_on_the_path() {
+        let stack = Stack {
+            emulator: None,
+            endpoint: "http://127.0.0.1:1".to_owned(),
+            region: "us-east-1".to_owned(),
+            webhook_url: "http://127.0.0.1:1/webhook".to_owned(),
+            source_queue_url: "http://127.0.0.1:1/queue".to_owned(),
+            github: Some("http://127.0.0.1:2".to_owned()),
+            functions: BTreeMap::new(),
+        };
+        let up = Up {
+            stack: &stack,
+            described_in: Path::new("local.json"),
+            log: Path::new("emulator.log"),
+            watcher: "cargo lambda",
+        };
+        let text = up.to_string();
+        let (_, commands) = text.split_once("In another terminal").unwrap();
+        let commands = commands.lines().filter_map(|line| line.strip_prefix("  "));
+        for command in commands {
+            let known = ["cargo forebay ", "cargo lambda ", "curl "];
+            assert!(known.iter().any(|begin| command.starts_with(begin)), "{command}");
+        }
+        assert!(
+            text.contains("\n  cargo forebay env > target/forebay/watch.env\n"),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The only place that writes to the terminal: results on standard output, progress on standard error.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -79,11 +79,7 @@ impl Output {
 
     /// Writes bytes as they are.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Result<(), Error> {
-        let mut stdout = io::stdout().lock();
-        stdout
-            .write_all(bytes)
-            .and_then(|()| stdout.flush())
-            .attempting(|| "write to standard output".to_owned(), STDOUT_REMEDY)
+        write_to(&mut io::stdout().lock(), bytes).attempting(|| "write to standard output".to_owned(), STDOUT_REMEDY)
     }
 
     /// Says on standard error what is going on. Nobody reading it is no reason to stop.
@@ -112,5 +108,40 @@ impl Output {
                 drop(writeln!(io::stderr().lock(), "{line}"));
             }
         }
+    }
+}
+
+/// Writes `bytes` whole. A closed pipe is a reader that has seen enough, as `head` has after its first lines, and no failure.
+fn write_to(output: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    match output.write_all(bytes).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_seen_enough_is_no_failure() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        write_to(&mut writer, b"first\n").unwrap();
+        let mut seen = [0; 6];
+        reader.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"first\n");
+        drop(reader);
+        write_to(&mut writer, b"second\n").unwrap();
+    }
+
+    #[test]
+    fn output_that_cannot_be_written_is_a_failure() {
+        let mut full: &mut [u8] = &mut [0; 3];
+        assert_eq!(
+            write_to(&mut full, b"first\n").unwrap_err().kind(),
+            io::ErrorKind::WriteZero
+        );
     }
 }
