@@ -236,6 +236,20 @@ mod tests {
             .map(|recording| recording.name.as_str())
             .collect();
         assert_eq!(played, recorded);
+        // LOCL-02: steps follow one after the other, and the first is a hook's own test, which means no event and wakes nobody.
+        // It warms the function up, alone, before anything is asked of what events come to.
+        let Some(Step::Deliver(first)) = manifest.demo.first() else {
+            panic!("the demonstration begins with a delivery")
+        };
+        let warm_up = Answered {
+            status: 202,
+            outcome: "ignored".to_owned(),
+            refusal: None,
+            events: Vec::new(),
+            ledger: Some("ping".to_owned()),
+            inboxes: Vec::new(),
+        };
+        assert_eq!((first.recording.as_str(), &first.expect), ("ping", &warm_up));
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Every case of the collection and every behaviour of the source systems is named by a test, or stands in `cases_later.txt`
-//! with the reason why it comes later. The collection is not part of this repository.
+//! Every case of the collection and every behaviour of the source systems is named by a test. The collection is not part of this
+//! repository.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -39,30 +38,10 @@ fn sources() -> String {
     text
 }
 
-/// What comes later: an id, and why.
-fn later() -> BTreeMap<String, String> {
-    let list = std::fs::read_to_string(root().join("tests/cases_later.txt")).unwrap();
-    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let (id, why) = line.split_once(' ').unwrap_or_else(|| panic!("{line:?} has no reason"));
-            (id.to_owned(), why.trim().to_owned())
-        })
-        .collect()
-}
-
 fn check_all_named(ids: &[String]) {
-    let (sources, later) = (sources(), later());
-    let missing: Vec<_> = ids
-        .iter()
-        .filter(|id| !sources.contains(id.as_str()) && !later.contains_key(*id))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "no test names these, and tests/cases_later.txt does not excuse them: {missing:?}"
-    );
-    let needless: Vec<_> = later.keys().filter(|id| sources.contains(id.as_str())).collect();
-    assert!(needless.is_empty(), "these are tested, and not for later: {needless:?}");
+    let sources = sources();
+    let missing: Vec<_> = ids.iter().filter(|id| !sources.contains(id.as_str())).collect();
+    assert!(missing.is_empty(), "no test names these: {missing:?}");
 }
 
 #[test]
