@@ -19,29 +19,62 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// All our sources, as one text.
-fn sources() -> String {
+/// The tests in a source file, which is at `path` from the root: all of it, or its module of tests, if it has one.
+fn tests_in<'a>(path: &Path, text: &'a str) -> &'a str {
+    let is_named_so = path.to_str().is_some_and(|path| path.ends_with("tests.rs"));
+    // The first folder is one of the workspace's, and only its name is `tests`.
+    let lies_in_tests = path
+        .parent()
+        .is_some_and(|folder| folder.iter().skip(1).any(|name| name == "tests"));
+    if is_named_so || lies_in_tests {
+        return text;
+    }
+    text.find("#[cfg(test)]\nmod tests").map_or("", |start| &text[start..])
+}
+
+/// All our tests, as one text.
+fn tests() -> String {
     fn add(folder: &Path, text: &mut String) {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
+        for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = folder.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
                 add(&path, text);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&std::fs::read_to_string(&path).unwrap());
+                text.push_str(tests_in(&path, &std::fs::read_to_string(entry.path()).unwrap()));
             }
         }
     }
     let mut text = String::new();
     for folder in ["shared", "functions", "infra", "tests"] {
-        add(&root().join(folder), &mut text);
+        add(Path::new(folder), &mut text);
     }
     text
 }
 
 fn check_all_named(ids: &[String]) {
-    let sources = sources();
-    let missing: Vec<_> = ids.iter().filter(|id| !sources.contains(id.as_str())).collect();
+    let tests = tests();
+    let missing: Vec<_> = ids.iter().filter(|id| !tests.contains(id.as_str())).collect();
     assert!(missing.is_empty(), "no test names these: {missing:?}");
+}
+
+#[test]
+fn only_tests_name_a_case() {
+    let text = "/// CASE-01\nfn code() {}\n\n#[cfg(test)]\nmod tests {\n    // CASE-02\n}\n";
+    let module = &text[text.find("#[cfg").unwrap()..];
+    for (path, counted) in [
+        ("tests/tests/github.rs", text),
+        ("tests/tests/webhook/claims.rs", text),
+        ("functions/webhook/tests/misconfigured.rs", text),
+        ("shared/aws/src/config/tests.rs", text),
+        ("shared/core/src/source/github/feed_tests.rs", text),
+        ("tests/src/model.rs", module),
+        ("shared/aws/src/config.rs", module),
+    ] {
+        assert_eq!(tests_in(Path::new(path), text), counted, "{path}");
+    }
+    let code = "/// CASE-01\n#[cfg(test)]\nconst LIMIT: usize = 1;\n";
+    assert_eq!(tests_in(Path::new("tests/src/model.rs"), code), "");
 }
 
 #[test]
