@@ -19,7 +19,7 @@ use crate::secret::WebhookSecret;
 use crate::stack::INTAKE_PATH;
 use crate::workspace::Workspace;
 
-/// Larger bodies get no invocation: one large file in the repository is enough, and `forebay send` takes it as well.
+/// Larger bodies get no invocation: one large file in the repository is enough. The README of `events/` says more.
 const BODY_BYTES_MAX: usize = 100_000;
 /// An id as function URLs have it, of nobody's function.
 const URL_ID: &str = "f0eba00000000000000000000000demo";
