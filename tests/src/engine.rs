@@ -13,6 +13,26 @@ use jiff::Timestamp;
 
 use crate::table::{TABLE, Table};
 
+/// Tests of every promise on each of two expressions, which stand for what keeps it in memory and what on DynamoDB's semantics.
+/// They are within a module of the caller's, whose names begin with `super`.
+#[macro_export]
+macro_rules! promised_on_both {
+    ($in_memory:expr, $on_dynamodb:expr; $($promise:ident),+ $(,)?) => {
+        mod in_memory {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise($in_memory).await;
+            })+
+        }
+        mod on_dynamodb {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise($on_dynamodb).await;
+            })+
+        }
+    };
+}
+
 /// A ledger with its store, fresh for each test.
 pub trait Engine: Sized {
     /// The ledger.

@@ -22,25 +22,9 @@ use forebay_tests::samples::*;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-/// Makes one test of each promise for each engine. A promise that is not listed is dead code, which the compiler reports.
-macro_rules! every_engine_promises {
-    ($($promise:ident),+ $(,)?) => {
-        mod in_memory {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(<super::Memory as super::Engine>::start().await).await;
-            })+
-        }
-        mod on_dynamodb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(<super::Embedded as super::Engine>::start().await).await;
-            })+
-        }
-    };
-}
-
-every_engine_promises!(
+forebay_tests::promised_on_both!(
+    <super::Memory as super::Engine>::start().await,
+    <super::Embedded as super::Engine>::start().await;
     a_delivery_and_its_event_become_durable_together,
     a_delivery_that_means_nothing_is_kept_alone,
     a_settled_event_is_admitted_without_a_lease,

@@ -41,24 +41,9 @@ async fn on_dynamodb() -> Store<DynamoTargets> {
     }
 }
 
-macro_rules! every_store_promises {
-    ($($promise:ident),+ $(,)?) => {
-        mod in_memory {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(super::in_memory()).await;
-            })+
-        }
-        mod on_dynamodb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(super::on_dynamodb().await).await;
-            })+
-        }
-    };
-}
-
-every_store_promises!(
+forebay_tests::promised_on_both!(
+    super::in_memory(),
+    super::on_dynamodb().await;
     an_unknown_target_is_healthy_and_has_no_counts,
     counts_add_up_over_environments_and_shards,
     a_read_begins_with_the_slot_that_it_asks_for,

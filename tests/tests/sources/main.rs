@@ -74,24 +74,9 @@ async fn on_dynamodb() -> Store<DynamoLedger> {
     }
 }
 
-macro_rules! every_store_promises {
-    ($($promise:ident),+ $(,)?) => {
-        mod in_memory {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(super::in_memory()).await;
-            })+
-        }
-        mod on_dynamodb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(super::on_dynamodb().await).await;
-            })+
-        }
-    };
-}
-
-every_store_promises!(
+forebay_tests::promised_on_both!(
+    super::in_memory(),
+    super::on_dynamodb().await;
     a_source_is_registered_once_and_due_at_once,
     registering_again_leaves_what_is_there,
     a_source_that_is_named_twice_is_one,

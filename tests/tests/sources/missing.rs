@@ -14,24 +14,9 @@ use forebay_tests::samples::*;
 
 use super::at_once;
 
-macro_rules! every_ledger_promises {
-    ($($promise:ident),+ $(,)?) => {
-        mod in_memory {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(<super::Memory as super::Engine>::start().await).await;
-            })+
-        }
-        mod on_dynamodb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $promise() {
-                super::$promise(<super::Embedded as super::Engine>::start().await).await;
-            })+
-        }
-    };
-}
-
-every_ledger_promises!(
+forebay_tests::promised_on_both!(
+    <super::Memory as super::Engine>::start().await,
+    <super::Embedded as super::Engine>::start().await;
     what_is_kept_is_told_of_more_than_a_hundred_at_once,
     what_is_missing_is_noted_whole_and_due_when_it_was_made,
     what_is_missing_is_noted_once_in_all_time,
