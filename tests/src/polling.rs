@@ -439,6 +439,16 @@ impl Wire {
         });
     }
 
+    /// The next `times` requests whose URL contains `part` never arrive, and are answered like this on the way.
+    pub fn cut_as(&self, part: &str, times: usize, answer: Answer) {
+        self.rules().push(Rule {
+            part: part.to_owned(),
+            left: times,
+            bend: Box::new(move |_| Ok(answer.clone())),
+            is_cut: true,
+        });
+    }
+
     /// From now on answers arrive as they were given.
     pub fn mend(&self) {
         self.rules().clear();

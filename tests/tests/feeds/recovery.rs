@@ -5,12 +5,12 @@ use forebay_core::delivery::DeliveryKey;
 use forebay_core::event::Net;
 use forebay_core::ports::{ErrorClass, Ledger as _};
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{HookLog, RecoveryConfig, Remedy};
+use forebay_core::source::github::{HookLog, MissingStore as _, RecoveryConfig, Remedy};
 use forebay_tests::github::{Happening, HookTarget, Hooked, Occasion, Outcome, Secondary, What, lock};
 use forebay_tests::polling::{BASE, Bench, Round, app, repository, token};
 use forebay_tests::samples::secs;
 use forebay_tests::scripted::{Call, Script};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 const APP: &str = "acme/app";
@@ -80,6 +80,16 @@ async fn turn(bench: &Bench) -> Round {
     bench.deliver().await;
     bench.pass(301);
     round
+}
+
+/// GitHub refuses these requests with this status, and does nothing.
+fn bend_refusals(bench: &Bench, part: &str, status: u16) {
+    let refusal = Answer {
+        status,
+        body: br#"{"message":"Not for you"}"#.to_vec(),
+        ..Answer::default()
+    };
+    bench.wire.cut_as(part, usize::MAX, refusal);
 }
 
 /// Bends the answers to requests for attempts.
@@ -349,6 +359,100 @@ async fn one_delivery_that_may_not_be_asked_for_stops_no_other() {
     assert_eq!((round.tally.failures, round.tally.misconfigured), (0, 0));
     let again = turn(&bench).await;
     assert_eq!((again.tally.counts.lost, again.tally.counts.recovered), (0, 4));
+}
+
+#[tokio::test]
+async fn one_delivery_whose_redelivery_is_refused_stops_no_other_and_is_lost_in_the_end() {
+    // REDL-07, invariant 10
+    for status in [401, 403] {
+        let (bench, _, hook) = bench();
+        let refused = bench.happen(&comment(unreachable()));
+        bench.pass(1);
+        for _ in 0..10 {
+            bench.happen(&comment(unreachable()));
+        }
+        bench.pass(300);
+        let id = id_of(&bench, hook, &refused);
+        bend_refusals(&bench, &format!("/{id}/attempts"), status);
+        let round = turn(&bench).await;
+        // The hooks, the log, and each of them.
+        assert_eq!(
+            (round.tally.counts.requests, round.tally.counts.redeliveries),
+            (2 + 11, 10),
+            "{status}"
+        );
+        assert_eq!((round.tally.failures, round.tally.misconfigured), (0, 0), "{status}");
+        // Alone, it is as much the credential's fault as its own, and what comes meanwhile is got within the hour.
+        let mut lost = 0;
+        for _ in 0..75 {
+            bench.happen_ago(&comment(unreachable()), 300);
+            bench.pass(3_600);
+            lost += turn(&bench).await.tally.counts.lost;
+        }
+        assert_eq!(lost, 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_may_not_redeliver_for_a_day_loses_nothing_and_is_tried_with_few() {
+    // REDL-07, invariant 5
+    for status in [401, 403, 404] {
+        let (bench, log, _) = bench();
+        for seconds in (0..30).rev() {
+            bench.happen_ago(&comment(unreachable()), 600 + seconds);
+        }
+        bend_refusals(&bench, "/attempts", status);
+        let (mut lost, mut misconfigured) = (0, 0);
+        for _ in 0..(24 * 12) {
+            let round = bench.round().await;
+            // The hooks, the log, and three of them. What may be gone is looked at.
+            let requests_max = if status == 404 { 2 + 6 } else { 2 + 3 };
+            assert!(round.tally.counts.requests <= requests_max, "{status}");
+            lost += round.tally.counts.lost;
+            misconfigured += round.tally.misconfigured;
+            bench.pass(300);
+        }
+        assert_eq!(lost, 0, "{status}");
+        assert!(misconfigured >= 24, "{status}: {misconfigured}");
+        let rows = bench.stand.ledger.inner().due_missing(&log, Timestamp::MAX, 100).await;
+        let attempts: u32 = rows.unwrap().iter().map(|row| row.asked).sum();
+        assert_eq!(attempts, 0, "{status}: a refusal of all is no attempt at one");
+        bench.wire.mend();
+        bench.pass(3_600);
+        for _ in 0..6 {
+            turn(&bench).await;
+        }
+        assert_eq!(bench.sent().len(), 30, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_that_are_refused_keep_none_behind_them_waiting() {
+    // REDL-07, REDL-16
+    for status in [403, 502] {
+        let config = RecoveryConfig {
+            requests_max: 5,
+            ..RecoveryConfig::default()
+        };
+        let (bench, _, hook) = bench_with(config);
+        let poison: Vec<Happening> = (0..6).map(|_| bench.happen(&comment(unreachable()))).collect();
+        bench.pass(1);
+        let good: Vec<Happening> = (0..4).map(|_| bench.happen(&comment(unreachable()))).collect();
+        bench.pass(300);
+        for happening in &poison {
+            let id = id_of(&bench, hook, happening);
+            bend_refusals(&bench, &format!("/{id}/attempts"), status);
+        }
+        for _ in 0..8 {
+            turn(&bench).await;
+            bench.pass(3_300);
+        }
+        let mut came = Vec::new();
+        for happening in &good {
+            came.push(bench.event(happening.event_id().unwrap()).await.is_some());
+        }
+        assert_eq!(came, [true; 4], "{status}");
+    }
 }
 
 #[tokio::test]

@@ -217,6 +217,24 @@ async fn what_was_asked_for_is_due_again_later_and_counts(engine: impl Engine<Le
         );
         known = expected;
     }
+    // What came to nothing is due again as well, and was no attempt: not even if it had been noted as one.
+    let noted = Becomes::Asked(at(2_000));
+    for (becomes, asked, due_at) in [
+        (Becomes::PutOff(at(1_500)), 3, at(1_500)),
+        (noted, 4, at(2_000)),
+        (Becomes::PutOff(known.due_at), 3, known.due_at),
+    ] {
+        ledger
+            .settle_missing(&log("app"), &known, becomes, at(100))
+            .await
+            .unwrap();
+        let expected = Missing {
+            asked,
+            due_at,
+            ..known.clone()
+        };
+        assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, [expected], "{becomes:?}");
+    }
 }
 
 async fn what_is_here_or_lost_is_not_looked_at_again(engine: impl Engine<Ledger: MissingStore>) {
@@ -229,7 +247,7 @@ async fn what_is_here_or_lost_is_not_looked_at_again(engine: impl Engine<Ledger:
     assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, rows[2..]);
     // Somebody else's, or nobody's.
     let unknown = missing("ff", 1);
-    for becomes in [Becomes::Here, Becomes::Asked(at(50))] {
+    for becomes in [Becomes::Here, Becomes::Asked(at(50)), Becomes::PutOff(at(50))] {
         ledger
             .settle_missing(&log("app"), &unknown, becomes, at(100))
             .await
@@ -247,6 +265,7 @@ async fn what_is_settled_stays_settled(engine: impl Engine<Ledger: MissingStore>
     for becomes in [
         Becomes::Here,
         Becomes::Asked(at(200)),
+        Becomes::PutOff(at(200)),
         Becomes::Lost("expired"),
         Becomes::Here,
     ] {

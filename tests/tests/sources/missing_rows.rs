@@ -44,7 +44,12 @@ async fn a_missing_delivery_of_a_newer_format_is_left_alone() {
         .await
         .unwrap();
     let newer = change(engine, "missing#42#a1", "row", "v", n(2)).await;
-    for becomes in [Becomes::Asked(at(200)), Becomes::Here, Becomes::Lost("expired")] {
+    for becomes in [
+        Becomes::Asked(at(200)),
+        Becomes::PutOff(at(200)),
+        Becomes::Here,
+        Becomes::Lost("expired"),
+    ] {
         ledger
             .settle_missing(&log("app"), &known, becomes, at(100))
             .await
@@ -75,7 +80,11 @@ async fn a_settled_missing_delivery_keeps_what_became_of_it_and_expires() {
     let days = at(100) + secs(10 * 86_400);
     assert_eq!(number(&settled, "expires_at"), Some(days.as_second()));
     // A frozen poller has the last word of nothing.
-    for becomes in [Becomes::Asked(at(200)), Becomes::Lost("expired")] {
+    for becomes in [
+        Becomes::Asked(at(200)),
+        Becomes::PutOff(at(200)),
+        Becomes::Lost("expired"),
+    ] {
         ledger
             .settle_missing(&log("app"), &known, becomes, at(300))
             .await

@@ -89,10 +89,10 @@ impl MissingStore for DynamoLedger {
             .expression_attribute_names("#due_at", name::DUE_AT)
             .expression_attribute_values(":format", number(items::FORMAT));
         let update = match becomes {
-            Becomes::Asked(due_at) => update
+            Becomes::Asked(due_at) | Becomes::PutOff(due_at) => update
                 .update_expression("SET #asked = :asked, #due_at = :due_at")
                 .expression_attribute_names("#asked", attribute::ASKED)
-                .expression_attribute_values(":asked", number(missing.asked.saturating_add(1)))
+                .expression_attribute_values(":asked", number(missing.asked_as(becomes)))
                 .expression_attribute_values(":due_at", millis(due_at)),
             Becomes::Here => update
                 .update_expression("SET #became = :became, #expires_at = :expires_at REMOVE #due_shard, #due_at")
@@ -110,7 +110,7 @@ impl MissingStore for DynamoLedger {
                 .expression_attribute_values(":now", millis(now)),
         };
         let update = match becomes {
-            Becomes::Asked(_) => update,
+            Becomes::Asked(_) | Becomes::PutOff(_) => update,
             Becomes::Here | Becomes::Lost(_) => update
                 .expression_attribute_names("#became", attribute::BECAME)
                 .expression_attribute_names("#expires_at", name::EXPIRES_AT)

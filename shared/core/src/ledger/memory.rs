@@ -501,9 +501,9 @@ impl MissingStore for MemoryLedger {
     ) -> Result<(), LedgerError> {
         let mut tables = self.tables();
         match becomes {
-            Becomes::Asked(due_at) => {
+            Becomes::Asked(due_at) | Becomes::PutOff(due_at) => {
                 if let Some((_, row)) = tables.missing.get_mut(&missing.key) {
-                    row.asked = missing.asked.saturating_add(1);
+                    row.asked = missing.asked_as(becomes);
                     row.due_at = due_at;
                 }
             }
@@ -518,7 +518,7 @@ impl MissingStore for MemoryLedger {
                             reason: word.to_owned(),
                             since: now,
                         }),
-                        Becomes::Here | Becomes::Asked(_) => None,
+                        Becomes::Here | Becomes::Asked(_) | Becomes::PutOff(_) => None,
                     };
                     tables.became.insert(missing.key.clone(), lost);
                 }

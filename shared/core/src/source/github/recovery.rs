@@ -46,6 +46,11 @@ const MAY_NOT_REDELIVER: &str = "may_not_redeliver";
 const PATIENCE_GROWTH: i32 = 6;
 /// The longest of them.
 const PATIENCE_MAX: SignedDuration = SignedDuration::from_hours(24);
+/// So many are asked for where none of them is had. What is wrong is wrong with all of them then, as far as anybody can tell: a
+/// broken credential must not cost a turn's requests each turn.
+const REFUSALS_MAX: usize = 3;
+/// How long those are left alone then. Others have their turn meanwhile, and once that is mended none waits longer.
+const PUT_OFF: SignedDuration = SignedDuration::from_mins(15);
 /// The status of an answer that called a delivery too large. It is too large the next time too.
 const TOO_LARGE: u16 = 413;
 
@@ -144,11 +149,25 @@ pub struct Missing {
     pub due_at: Timestamp,
 }
 
+impl Missing {
+    /// How often it has been asked for when it has become this. For ledgers.
+    #[must_use]
+    pub fn asked_as(&self, becomes: Becomes) -> u32 {
+        match becomes {
+            Becomes::Asked(_) => self.asked.saturating_add(1),
+            Becomes::PutOff(_) | Becomes::Here | Becomes::Lost(_) => self.asked,
+        }
+    }
+}
+
 /// What becomes of a missing delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Becomes {
     /// It was asked for, and is due again then.
     Asked(Timestamp),
+    /// Asking for it came to nothing, and not by its own fault: it is due again then, and was asked for as often as it says. However
+    /// long a credential is broken, that uses up no attempts.
+    PutOff(Timestamp),
     /// It is here.
     Here,
     /// Nobody will ever get it, for this reason.
@@ -300,6 +319,49 @@ enum Stop {
     /// No more requests: for so long, or in this turn.
     Over(Option<SignedDuration>),
     Failed(PollError),
+}
+
+/// What came of asking for a missing delivery.
+enum Got {
+    /// GitHub did it, or would not do just this: it answers us, and lets us ask.
+    Answer,
+    /// It is gone, which says nothing of what we may ask for.
+    Gone,
+}
+
+/// What came of asking for what is due.
+#[derive(Default)]
+struct Asking<'m> {
+    /// GitHub answers us, and lets us ask.
+    is_answered: bool,
+    /// What was not had. Each may have failed alone.
+    failed: Vec<&'m Missing>,
+    /// Why the first of them was not.
+    why: Option<PollError>,
+    /// Why no more is asked for.
+    over: Option<Stop>,
+}
+
+impl<'m> Asking<'m> {
+    /// Whether another one is asked for.
+    fn goes_on(&self) -> bool {
+        self.is_answered || self.failed.len() < REFUSALS_MAX
+    }
+
+    /// Takes in what came of asking for `missing`.
+    fn take(&mut self, missing: &'m Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
+        match got {
+            Ok(Got::Answer) => self.is_answered = true,
+            Ok(Got::Gone) => {}
+            Err(Stop::Failed(error @ (PollError::Unanswered { .. } | PollError::Misconfigured { .. }))) => {
+                self.why.get_or_insert(error);
+                self.failed.push(missing);
+            }
+            Err(Stop::Failed(error @ PollError::Unkept { .. })) => return Err(Stop::Failed(error)),
+            Err(over @ Stop::Over(_)) => self.over = Some(over),
+        }
+        Ok(())
+    }
 }
 
 impl<A: Api, M: MissingStore> Recovery<A, M> {
@@ -634,10 +696,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
         let keys: Vec<DeliveryKey> = due.iter().map(|missing| missing.key.clone()).collect();
         let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
-        let mut answered = false;
-        let mut unanswered = Vec::new();
-        let mut failed = None;
-        let mut over = None;
+        let mut asking = Asking::default();
         for missing in &due {
             if kept.contains(&missing.key) {
                 self.here(round, missing).await?;
@@ -650,41 +709,32 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                     continue;
                 }
             };
+            if !asking.goes_on() {
+                continue;
+            }
             let got = match self.config.remedy {
                 Remedy::Redeliver => self.redeliver(round, missing, log).await,
                 Remedy::Fetch => self.fetch(round, missing, log).await,
             };
-            match got {
-                Ok(()) => answered = true,
-                // It fails alone, if the others do not fail too.
-                Err(Stop::Failed(
-                    error @ (PollError::Unanswered { .. }
-                    | PollError::Misconfigured {
-                        word: MAY_NOT_REDELIVER,
-                        ..
-                    }),
-                )) => {
-                    failed = failed.or(Some(error));
-                    unanswered.push(missing);
-                }
-                Err(stop @ Stop::Over(_)) => {
-                    over = Some(stop);
-                    break;
-                }
-                Err(stop @ Stop::Failed(_)) => return Err(stop),
+            asking.take(missing, got)?;
+            if asking.over.is_some() {
+                break;
             }
         }
-        // Where GitHub answers for others, it is this one that fails: it was asked for, and not for ever.
-        for missing in unanswered.into_iter().filter(|_| answered) {
-            self.settle(round, missing, self.asked_now(round, missing)).await?;
+        for missing in asking.failed {
+            // Where others are had, it is this one that fails: it was asked for, and not for ever. Where none is, it makes room for
+            // those behind it, or the oldest that cannot be had would keep all others waiting.
+            let becomes = if asking.is_answered {
+                self.asked_now(round, missing)
+            } else {
+                Becomes::PutOff(round.now().saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX))
+            };
+            self.settle(round, missing, becomes).await?;
         }
-        if let Some(over) = over {
-            return Err(over);
-        }
-        match failed {
-            Some(error) if !answered => Err(Stop::Failed(error)),
-            // One among others: it was asked for, and is for a later turn.
-            Some(_) | None => Ok(due.len() >= self.config.requests_max),
+        match (asking.over, asking.why) {
+            (Some(over), _) => Err(over),
+            (None, Some(error)) if !asking.is_answered => Err(Stop::Failed(error)),
+            (None, Some(_) | None) => Ok(due.len() >= self.config.requests_max),
         }
     }
 
@@ -737,7 +787,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         self.config.patience.saturating_mul(growth).min(PATIENCE_MAX)
     }
 
-    async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
+    async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
         let url = format!("{log}/{}/attempts", missing.attempt_id);
         let post = Request {
             method: Method::Post,
@@ -746,7 +796,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         match round.ask(post).await {
             Asked::Fine(_) => {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
-                self.settle(round, missing, self.asked_now(round, missing)).await
+                self.settle(round, missing, self.asked_now(round, missing)).await?;
+                Ok(Got::Answer)
             }
             other @ (Asked::NotModified(_)
             | Asked::Ended
@@ -757,7 +808,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
     }
 
-    async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<(), Stop> {
+    async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
         let body = match round.get(&format!("{log}/{}", missing.attempt_id)).await {
             Asked::Fine(answer) => answer.body,
             other @ (Asked::NotModified(_)
@@ -777,45 +828,54 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 event_name,
                 payload: payload.get().as_bytes().to_vec(),
             });
-        let Some(readback) = readback else {
-            return self.settle(round, missing, Becomes::Lost("no_payload")).await;
+        let becomes = match readback {
+            None => Becomes::Lost("no_payload"),
+            Some(readback) => match round.turn.writer.write_delivery(readback).await {
+                Ok(_) => {
+                    round.counts.recovered = round.counts.recovered.saturating_add(1);
+                    Becomes::Here
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
+                    Becomes::Lost(error.class.as_str())
+                }
+                Err(error) => return Err(self.unkept(error)),
+            },
         };
-        match round.turn.writer.write_delivery(readback).await {
-            Ok(_) => {
-                round.counts.recovered = round.counts.recovered.saturating_add(1);
-                self.settle(round, missing, Becomes::Here).await
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
-                self.settle(round, missing, Becomes::Lost(error.class.as_str())).await
-            }
-            Err(error) => Err(self.unkept(error)),
-        }
+        self.settle(round, missing, becomes).await?;
+        Ok(Got::Answer)
     }
 
     /// What follows for a missing delivery from a request that did not get it.
-    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str, asked: Asked) -> Result<(), Stop> {
+    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str, asked: Asked) -> Result<Got, Stop> {
         match asked {
             // GitHub will not do it now. It is asked again some time, and no more often than anything else.
-            Asked::Ended => self.settle(round, missing, self.asked_now(round, missing)).await,
+            Asked::Ended => {
+                self.settle(round, missing, self.asked_now(round, missing)).await?;
+                Ok(Got::Answer)
+            }
             // GitHub answers like this for what is gone, and for what one may not do.
             Asked::Misconfigured("not_found") => match round.get(&format!("{log}/{}", missing.attempt_id)).await {
                 Asked::Misconfigured("not_found") | Asked::Ended => {
-                    self.settle(round, missing, Becomes::Lost("gone")).await
+                    self.settle(round, missing, Becomes::Lost("gone")).await?;
+                    Ok(Got::Gone)
                 }
                 Asked::Fine(_) => Err(self.misconfigured(MAY_NOT_REDELIVER)),
                 other @ (Asked::NotModified(_)
                 | Asked::OutOfTime
                 | Asked::Throttled(_)
                 | Asked::Misconfigured(_)
-                | Asked::Unanswered(_)) => self.fine(other).map(drop),
+                | Asked::Unanswered(_)) => self.fine(other).map(|_| Got::Answer),
             },
-            Asked::Unanswered("too_large") => self.settle(round, missing, Becomes::Lost("too_large")).await,
+            Asked::Unanswered("too_large") => {
+                self.settle(round, missing, Becomes::Lost("too_large")).await?;
+                Ok(Got::Answer)
+            }
             other @ (Asked::Fine(_)
             | Asked::NotModified(_)
             | Asked::OutOfTime
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
-            | Asked::Unanswered(_)) => self.fine(other).map(drop),
+            | Asked::Unanswered(_)) => self.fine(other).map(|_| Got::Answer),
         }
     }
 
