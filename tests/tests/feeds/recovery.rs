@@ -191,6 +191,59 @@ async fn an_event_that_came_because_it_was_asked_for_was_first_seen_by_recovery(
 }
 
 #[tokio::test]
+async fn nothing_is_asked_for_before_it_is_noted_that_it_was() {
+    // Invariant 6: who dies in between leaves a delivery that recovery has asked for, and that nobody knows of.
+    let (bench, _, _) = bench();
+    let told = bench.happen(&comment(unreachable()));
+    bench.pass(300);
+    let fails = Script::Fail(ErrorClass::Throttled);
+    bench.stand.ledger.once(Call::SettleMissing, fails);
+    let (mut attributed, mut recovered) = (0, 0);
+    for _ in 0..4 {
+        let round = turn(&bench).await;
+        attributed += round.tally.counts.attributed;
+        recovered += round.tally.counts.recovered;
+    }
+    assert_eq!((recovered, attributed), (1, 1));
+    let row = bench.event(told.event_id().unwrap()).await.unwrap();
+    assert_eq!((row.first_seen, row.seen_by), (Net::Recovery, [Net::Recovery].into()));
+}
+
+#[tokio::test]
+async fn a_request_that_a_limit_refused_is_no_attempt_and_one_without_an_answer_may_have_been_one() {
+    // RATE-04, invariant 9
+    let limit = Answer {
+        status: 429,
+        retry_after_s: Some(60),
+        ..Answer::default()
+    };
+    let (bench, log, _) = bench();
+    bench.happen(&comment(unreachable()));
+    bench.pass(300);
+    let row = async || {
+        let rows = bench.stand.ledger.inner().due_missing(&log, Timestamp::MAX, 10).await;
+        let row = rows.unwrap().remove(0);
+        (row.asked, row.due_at == row.delivered_at)
+    };
+    bench.wire.cut_as("/attempts", 1, limit);
+    turn(&bench).await;
+    assert_eq!(row().await, (0, true), "it is due as before");
+    // Each time, GitHub may have heard it. All of them together are no more than one.
+    bench.wire.cut("/attempts", 2, ErrorClass::TimedOut);
+    for _ in 0..2 {
+        turn(&bench).await;
+        assert_eq!(row().await, (1, false));
+        bench.pass(3_600);
+    }
+    // The third time it does hear it.
+    bench.wire.bend("/attempts", 1, |_| Err(ErrorClass::TimedOut));
+    assert_eq!(turn(&bench).await.tally.failures, 1);
+    bench.pass(3_600);
+    let round = turn(&bench).await;
+    assert_eq!((round.tally.counts.recovered, round.tally.counts.attributed), (1, 1));
+}
+
+#[tokio::test]
 async fn four_thousand_are_worked_off_oldest_first_within_the_budgets_of_each_poll() {
     // REDL-16, invariant 6
     let config = RecoveryConfig {

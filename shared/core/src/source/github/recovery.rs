@@ -329,13 +329,28 @@ enum Got {
     Gone,
 }
 
+/// Whether GitHub answers us in this turn, and lets us ask.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Others {
+    Had,
+    #[default]
+    NotHad,
+}
+
+/// A missing delivery that was asked for in vain.
+struct Failed<'m> {
+    missing: &'m Missing,
+    /// There was no answer, and no refusal.
+    is_unanswered: bool,
+}
+
 /// What came of asking for what is due.
 #[derive(Default)]
 struct Asking<'m> {
-    /// GitHub answers us, and lets us ask.
-    is_answered: bool,
+    /// Whether any was had.
+    others: Others,
     /// What was not had. Each may have failed alone.
-    failed: Vec<&'m Missing>,
+    failed: Vec<Failed<'m>>,
     /// Why the first of them was not.
     why: Option<PollError>,
     /// Why no more is asked for.
@@ -345,17 +360,18 @@ struct Asking<'m> {
 impl<'m> Asking<'m> {
     /// Whether another one is asked for.
     fn goes_on(&self) -> bool {
-        self.is_answered || self.failed.len() < REFUSALS_MAX
+        self.others == Others::Had || self.failed.len() < REFUSALS_MAX
     }
 
     /// Takes in what came of asking for `missing`.
     fn take(&mut self, missing: &'m Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
         match got {
-            Ok(Got::Answer) => self.is_answered = true,
+            Ok(Got::Answer) => self.others = Others::Had,
             Ok(Got::Gone) => {}
             Err(Stop::Failed(error @ (PollError::Unanswered { .. } | PollError::Misconfigured { .. }))) => {
+                let is_unanswered = matches!(error, PollError::Unanswered { .. });
+                self.failed.push(Failed { missing, is_unanswered });
                 self.why.get_or_insert(error);
-                self.failed.push(missing);
             }
             Err(Stop::Failed(error @ PollError::Unkept { .. })) => return Err(Stop::Failed(error)),
             Err(over @ Stop::Over(_)) => self.over = Some(over),
@@ -721,20 +737,34 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 break;
             }
         }
-        for missing in asking.failed {
-            // Where others are had, it is this one that fails: it was asked for, and not for ever. Where none is, it makes room for
-            // those behind it, or the oldest that cannot be had would keep all others waiting.
-            let becomes = if asking.is_answered {
-                self.asked_now(round, missing)
-            } else {
-                Becomes::PutOff(round.now().saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX))
-            };
-            self.settle(round, missing, becomes).await?;
+        for failed in &asking.failed {
+            self.settle_failed(round, failed, asking.others).await?;
         }
         match (asking.over, asking.why) {
             (Some(over), _) => Err(over),
-            (None, Some(error)) if !asking.is_answered => Err(Stop::Failed(error)),
+            (None, Some(error)) if asking.others == Others::NotHad => Err(Stop::Failed(error)),
             (None, Some(_) | None) => Ok(due.len() >= self.config.requests_max),
+        }
+    }
+
+    /// Remembers of a missing delivery that it was asked for in vain.
+    async fn settle_failed(&self, round: &mut Round<'_, A>, failed: &Failed<'_>, others: Others) -> Result<(), Stop> {
+        let missing = failed.missing;
+        match others {
+            // It is this one that fails: it was asked for, and not for ever.
+            Others::Had => self.settle(round, missing, self.asked_now(round, missing)).await,
+            // It makes room for those behind it, or the oldest that cannot be had would keep all others waiting.
+            Others::NotHad => {
+                let may_be_heard = failed.is_unanswered && self.config.remedy == Remedy::Redeliver;
+                let missing = Missing {
+                    // GitHub may have heard what it did not answer, and it may come for that reason. However often that happens, it
+                    // counts as one attempt and no more: an outage of GitHub's uses up none of the others.
+                    asked: missing.asked.max(u32::from(may_be_heard)),
+                    ..missing.clone()
+                };
+                let due_at = round.now().saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX);
+                self.settle(round, &missing, Becomes::PutOff(due_at)).await
+            }
         }
     }
 
@@ -765,7 +795,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         Becomes::Asked(due_at.unwrap_or(Timestamp::MAX))
     }
 
-    /// A missing delivery is here. Where it was asked for, that is why.
+    /// A missing delivery is here. Where it was asked for, that is why, as far as anybody can tell: GitHub brings none again by
+    /// itself, and what it held back and brought just then, minutes late, counts as recovery's too. The other way round, what was
+    /// asked for in vain would count as brought, and hide that webhooks lose.
     async fn here(&self, round: &mut Round<'_, A>, missing: &Missing) -> Result<(), Stop> {
         if missing.asked > 0 {
             let alone = self
@@ -793,11 +825,16 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             method: Method::Post,
             ..Request::get(&url, &self.credential)
         };
-        match round.ask(post).await {
+        if !round.may_ask() {
+            return Err(Stop::Over(None));
+        }
+        // First: who dies between the request and a note behind it leaves a delivery that recovery has asked for and that counts as
+        // a webhook's. Who dies between this note and the request has used up an attempt, and no more.
+        self.settle(round, missing, self.asked_now(round, missing)).await?;
+        let got = match round.ask(post).await {
             Asked::Fine(_) => {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
-                self.settle(round, missing, self.asked_now(round, missing)).await?;
-                Ok(Got::Answer)
+                return Ok(Got::Answer);
             }
             other @ (Asked::NotModified(_)
             | Asked::Ended
@@ -805,14 +842,22 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
             | Asked::Unanswered(_)) => self.refused(round, missing, log, other).await,
+        };
+        if let Err(Stop::Over(_)) = got {
+            // GitHub did nothing, or was not asked: that was no attempt, and it is due as before.
+            self.settle(round, missing, Becomes::PutOff(missing.due_at)).await?;
         }
+        got
     }
 
     async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
         let body = match round.get(&format!("{log}/{}", missing.attempt_id)).await {
             Asked::Fine(answer) => answer.body,
+            Asked::Ended => {
+                self.settle(round, missing, self.asked_now(round, missing)).await?;
+                return Ok(Got::Answer);
+            }
             other @ (Asked::NotModified(_)
-            | Asked::Ended
             | Asked::OutOfTime
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
@@ -848,11 +893,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
     /// What follows for a missing delivery from a request that did not get it.
     async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str, asked: Asked) -> Result<Got, Stop> {
         match asked {
-            // GitHub will not do it now. It is asked again some time, and no more often than anything else.
-            Asked::Ended => {
-                self.settle(round, missing, self.asked_now(round, missing)).await?;
-                Ok(Got::Answer)
-            }
+            // GitHub will not do it now. It is asked again some time, as it is noted, and no more often than anything else.
+            Asked::Ended => Ok(Got::Answer),
             // GitHub answers like this for what is gone, and for what one may not do.
             Asked::Misconfigured("not_found") => match round.get(&format!("{log}/{}", missing.attempt_id)).await {
                 Asked::Misconfigured("not_found") | Asked::Ended => {
