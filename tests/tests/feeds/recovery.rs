@@ -840,6 +840,74 @@ async fn a_hook_whose_log_always_fails_holds_no_others_pass_up() {
 }
 
 #[tokio::test]
+async fn a_place_in_a_log_that_never_answers_keeps_nothing_newer_from_being_found() {
+    // REDL-15, REDL-16, invariant 10
+    let no_json = |answer| {
+        Ok(Answer {
+            body: b"<html>".to_vec(),
+            ..answer
+        })
+    };
+    let refused = |answer| Ok(Answer { status: 403, ..answer });
+    type Bend = fn(Answer) -> Result<Answer, ErrorClass>;
+    let bends: [(&str, Bend); 4] = [
+        ("a host that is not GitHub's any more", |_| Err(ErrorClass::Denied)),
+        ("forbidden", refused),
+        ("fails", |_| Err(ErrorClass::ServerFault)),
+        ("no JSON", no_json),
+    ];
+    for (name, bend) in bends {
+        let config = RecoveryConfig {
+            pages_max: 1,
+            ..RecoveryConfig::default()
+        };
+        let (bench, log, _) = bench_with(config);
+        for seconds in (0..150).rev() {
+            bench.happen_ago(&comment(unreachable()), 600 + seconds);
+        }
+        turn(&bench).await;
+        assert!(bench.cursor(&log).unwrap().contains("cursor="), "{name}");
+        bench.wire.bend("cursor=", usize::MAX, bend);
+        let (mut found, mut failed) = (0, 0);
+        for minute in 0..(48 * 12) {
+            if minute % 12 == 0 {
+                bench.happen(&comment(unreachable()));
+            }
+            let round = bench.round().await;
+            bench.deliver().await;
+            bench.pass(300);
+            found += round.tally.counts.missing;
+            failed += round.tally.failures + round.tally.misconfigured;
+        }
+        assert!(found >= 47, "{name}: {found} of 48");
+        assert!(failed > 10, "{name}: {failed}");
+        // Behind it, nothing was taken for read.
+        bench.wire.mend();
+        bench.pass(3_600);
+        for _ in 0..4 {
+            found += turn(&bench).await.tally.counts.missing;
+        }
+        assert_eq!(found, 48 + 50, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_place_in_a_log_is_kept_without_the_host_that_it_was_read_from() {
+    let (bench, log, hook) = bench_with(RecoveryConfig {
+        pages_max: 1,
+        ..RecoveryConfig::default()
+    });
+    for seconds in (0..150).rev() {
+        bench.happen_ago(&comment(unreachable()), 600 + seconds);
+    }
+    turn(&bench).await;
+    let cursor = bench.cursor(&log).unwrap();
+    let path = format!("\"next\":\"/repos/{APP}/hooks/{hook}/deliveries?");
+    assert!(cursor.contains(&path) && !cursor.contains(BASE), "{cursor}");
+    assert_eq!(turn(&bench).await.tally.counts.missing, 50);
+}
+
+#[tokio::test]
 async fn a_page_of_which_nothing_can_be_read_does_not_end_the_pass() {
     // Invariants 6 and 10
     let (bench, _, _) = bench();

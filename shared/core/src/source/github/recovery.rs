@@ -51,6 +51,9 @@ const PATIENCE_MAX: SignedDuration = SignedDuration::from_hours(24);
 const REFUSALS_MAX: usize = 3;
 /// How long those are left alone then. Others have their turn meanwhile, and once that is mended none waits longer.
 const PUT_OFF: SignedDuration = SignedDuration::from_mins(15);
+/// So often in a row a place in a log may give no answer. Then the pass begins anew: what is newer than the place is found, whatever
+/// is wrong with it.
+const PLACE_FAILURES_MAX: u32 = 3;
 /// The status of an answer that called a delivery too large. It is too large the next time too.
 const TOO_LARGE: u16 = 413;
 
@@ -268,8 +271,31 @@ struct Read {
 struct Pass {
     /// Where `through` goes when it is over.
     top: i64,
-    /// Its next page.
+    /// Its next page: path and query, for the API may be reached under another name the next time. Older versions kept the whole URL.
     next: String,
+    /// How often in a row that gave no answer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    failures: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
+fn is_zero(failures: &u32) -> bool {
+    *failures == 0
+}
+
+impl Pass {
+    /// What is kept of a pass whose next page was not had, if it is worth being gone on with.
+    fn after(self, stop: &Stop) -> Option<Self> {
+        match stop {
+            Stop::Over(_) | Stop::Failed(PollError::Unkept { .. }) => Some(self),
+            // It will be no better the next time, and may not be there for us at all.
+            Stop::Failed(PollError::Misconfigured { .. }) => None,
+            Stop::Failed(PollError::Unanswered { .. }) => {
+                let failures = self.failures.saturating_add(1);
+                (failures < PLACE_FAILURES_MAX).then_some(Self { failures, ..self })
+            }
+        }
+    }
 }
 
 /// An entry of a log.
@@ -598,6 +624,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let mut pass = read.pass.clone().unwrap_or_else(|| Pass {
             top: before(GRACE),
             next: first.clone(),
+            failures: 0,
         });
         let mut is_resumed = pass.next != first;
         loop {
@@ -607,19 +634,29 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             }
             *pages = pages.saturating_sub(1);
             let asked = round.get(&pass.next).await;
-            if is_resumed && matches!(asked, Asked::Ended | Asked::Misconfigured("not_found")) {
-                // GitHub does not know that place any more: the pass begins anew, and nothing was passed over.
-                read.pass = None;
-                return Ok(());
-            }
+            let is_unknown = matches!(asked, Asked::Ended | Asked::Misconfigured("not_found"));
+            let page = self.fine(asked).and_then(|(body, next)| Ok((self.shape(&body)?, next)));
+            let (entries, next): (Vec<Box<RawValue>>, Option<String>) = match page {
+                Ok(page) => page,
+                Err(stop) => {
+                    // Where the pass begins anew, nothing was passed over: the mark stands where it stood.
+                    read.pass = pass.after(&stop);
+                    // GitHub does not know that place any more, as it happens to places. That is no failure.
+                    return if is_resumed && is_unknown { Ok(()) } else { Err(stop) };
+                }
+            };
             is_resumed = false;
-            let page = self.fine(asked)?;
-            let entries: Vec<Box<RawValue>> = self.shape(&page.0)?;
             let newest = self.judge(round, hook, &entries, now, floor).await?;
             // One entry out of its order says nothing of what is behind it, nor does a page of which nothing can be read.
             let is_through = entries.is_empty() || newest.is_some_and(|newest| newest < floor);
-            match page.1.filter(|_| !is_through) {
-                Some(next) => pass.next = next,
+            match next.filter(|_| !is_through) {
+                Some(next) => {
+                    pass.next = match next.split_once('?') {
+                        Some((_, query)) => format!("{path}?{query}"),
+                        None => next,
+                    };
+                    pass.failures = 0;
+                }
                 None => {
                     read.pass = None;
                     read.through = read.through.max(pass.top);
