@@ -808,6 +808,11 @@ async fn two_hooks_of_ours_are_two_logs_and_a_happening_that_both_missed_is_one_
         assert!(bench.stand.ledger.delivery(&key(hook, &told)).await.unwrap().is_some());
     }
     assert_eq!(bench.sent(), [told.event_id().unwrap()]);
+    let mut counted = 0;
+    for _ in 0..3 {
+        counted += turn(&bench).await.tally.counts.attributed;
+    }
+    assert_eq!(counted, 1, "and webhooks lost one");
 }
 
 #[tokio::test]

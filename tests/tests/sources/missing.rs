@@ -30,6 +30,7 @@ forebay_tests::promised_on_both!(
     an_event_of_another_hooks_delivery_is_that_webhooks_too,
     an_event_that_a_feed_saw_first_stays_the_feeds,
     attributing_twice_changes_nothing_and_says_the_same,
+    an_event_that_two_hooks_lost_is_lost_once,
     what_no_webhook_brought_or_nobody_has_is_not_attributed,
     a_delivery_without_event_is_attributed_by_itself,
     who_sees_the_event_meanwhile_is_never_forgotten,
@@ -389,6 +390,27 @@ async fn attributing_twice_changes_nothing_and_says_the_same(engine: impl Engine
     assert!(!attribute(&*ledger, "42/a1").await);
     let both = BTreeSet::from([Net::Webhook, Net::Recovery]);
     assert_eq!(seen(&*ledger, "alone").await, (Net::Recovery, both));
+}
+
+async fn an_event_that_two_hooks_lost_is_lost_once(engine: impl Engine<Ledger: MissingStore>) {
+    // HOOK-06: whichever of its deliveries is looked at first, and whatever brought it first.
+    let ledger = engine.ledger();
+    for (turn, order) in [["42", "77"], ["77", "42"]].into_iter().enumerate() {
+        for is_shown in [false, true] {
+            let (id, nonce) = (format!("{turn}{is_shown}"), 10 * u64::try_from(turn).unwrap());
+            let guid = format!("a{turn}{}", u8::from(is_shown));
+            if is_shown {
+                shown(&*ledger, &id, nonce + 1).await;
+            }
+            arrives(&*ledger, &format!("42/{guid}"), &id, nonce + 2).await;
+            arrives(&*ledger, &format!("77/{guid}"), &id, nonce + 3).await;
+            let mut lost = 0;
+            for hook in order {
+                lost += u64::from(attribute(&*ledger, &format!("{hook}/{guid}")).await);
+            }
+            assert_eq!(lost, 1, "{order:?}, shown by a feed: {is_shown}");
+        }
+    }
 }
 
 async fn what_no_webhook_brought_or_nobody_has_is_not_attributed(engine: impl Engine<Ledger: MissingStore>) {

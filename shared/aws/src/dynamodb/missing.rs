@@ -162,9 +162,9 @@ impl DynamoLedger {
             };
         };
         if delivery.net != Net::Webhook {
-            // Done before, by a poll that may not have come to its end: the answer is the same.
+            // Done before, by a poll that may not have come to its end: it is answered as well as the row can tell.
             let row = self.event(event).await?;
-            return Ok(row.is_some_and(|row| no_webhook(&row.seen_by)));
+            return Ok(row.is_some_and(|row| row.is_lost_through(key, &row.seen_by)));
         }
         let alone = self.attribute_event(event, key).await?;
         // Last: as long as the delivery says webhook, this is done again.
@@ -192,12 +192,12 @@ impl DynamoLedger {
     async fn attribute_event(&self, event: &EventId, key: &DeliveryKey) -> Result<bool, LedgerError> {
         const ATTEMPTED: &str = "attribute event";
         for _ in 0..TRIES_MAX {
-            let Some(row) = self.event(event).await? else {
+            let Some(mut row) = self.event(event).await? else {
                 return Ok(false);
             };
             if row.first_seen == Net::Recovery && row.event.delivery.as_ref() == Some(key) {
                 // Done before, and its delivery was not reached: a webhook that has seen it since is another hook's.
-                return Ok(no_webhook(&row.seen_by));
+                return Ok(row.is_lost_through(key, &row.seen_by));
             }
             let (first_seen, seen_by) = row.recovered_through(key);
             let set =
@@ -214,7 +214,10 @@ impl DynamoLedger {
                 .send()
                 .await;
             match sent {
-                Ok(_) => return Ok(no_webhook(&seen_by)),
+                Ok(_) => {
+                    let before = std::mem::replace(&mut row.seen_by, seen_by);
+                    return Ok(row.is_lost_through(key, &before));
+                }
                 Err(error) if failed_condition(&error).is_some() => {}
                 Err(error) => return Err(ledger_error(ATTEMPTED, event, &error)),
             }
@@ -226,8 +229,4 @@ impl DynamoLedger {
             source: None,
         })
     }
-}
-
-fn no_webhook(seen_by: &BTreeSet<Net>) -> bool {
-    !seen_by.contains(&Net::Webhook)
 }

@@ -552,11 +552,12 @@ impl MissingStore for MemoryLedger {
         let Some(row) = tables.events.get_mut(&event) else {
             return Ok(false);
         };
-        // Done before, by a poll that may not have come to its end: the answer is the same.
+        let before = row.seen_by.clone();
+        // Done before, by a poll that may not have come to its end: it is answered as well as the row can tell.
         if is_new {
             (row.first_seen, row.seen_by) = row.recovered_through(key);
         }
-        Ok(!row.seen_by.contains(&Net::Webhook))
+        Ok(row.is_lost_through(key, &before))
     }
 }
 

@@ -237,9 +237,12 @@ pub struct EventRow {
 impl EventRow {
     /// Who has seen the event first, and who at all, now that its delivery `key` is known to have come because recovery asked for
     /// it. Another hook's delivery is a webhook's all the same.
+    ///
+    /// The row does not say which deliveries joined an event that a feed saw first. This one is taken for the only one: with two
+    /// hooks of ours, of which the other has told of it by itself, the event counts as lost to webhooks nevertheless.
     #[must_use]
     pub fn recovered_through(&self, key: &DeliveryKey) -> (Net, BTreeSet<Net>) {
-        let is_this = self.event.delivery.as_ref() == Some(key);
+        let is_this = self.is_through(key);
         let mut seen_by = self.seen_by.clone();
         seen_by.insert(Net::Recovery);
         // An event without a delivery is a feed's: the webhook that joined it was this one.
@@ -251,6 +254,19 @@ impl EventRow {
             first_seen @ (Net::Webhook | Net::Feed | Net::Recovery | Net::Queue) => first_seen,
         };
         (first_seen, seen_by)
+    }
+
+    /// Whether `key` being recovered is what tells that webhooks had lost the event, which was seen by `seen_by` before that was
+    /// remembered. Several hooks of ours may each have lost it: it counts by one of their deliveries.
+    #[must_use]
+    pub fn is_lost_through(&self, key: &DeliveryKey, seen_by: &BTreeSet<Net>) -> bool {
+        // What its own delivery says is said again where that was done before, by a poll that may not have come to its end.
+        let is_told_now = seen_by.contains(&Net::Webhook) || self.is_through(key);
+        is_told_now && !self.seen_by.contains(&Net::Webhook)
+    }
+
+    fn is_through(&self, key: &DeliveryKey) -> bool {
+        self.event.delivery.as_ref() == Some(key)
     }
 }
 

@@ -231,7 +231,9 @@ pub trait MissingStore: Send + Sync {
     fn lost(&self, since: Timestamp, limit: usize) -> impl Future<Output = Result<Vec<Lost>, LedgerError>> + Send;
 
     /// Says of a delivery that came because it was asked for, and of its event, that recovery has seen it, and not a webhook.
-    /// `true` where no webhook has told of the event, as far as is known then: webhooks had lost it.
+    /// `true` where that is what tells that webhooks had lost the event: no webhook has told of it, as far as is known then, and it
+    /// does not count by another hook's delivery already. A poll that died behind this and asks again is told the same, save of an
+    /// event that a feed saw first: that is not counted then.
     fn attribute(&self, key: &DeliveryKey) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 }
 
