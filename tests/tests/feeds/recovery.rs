@@ -816,6 +816,47 @@ async fn two_hooks_of_ours_are_two_logs_and_a_happening_that_both_missed_is_one_
 }
 
 #[tokio::test]
+async fn what_a_deleted_hook_did_not_bring_is_lost_once_also_where_it_was_the_only_one() {
+    // REDL-07, REDL-15
+    let (bench, log, hook) = bench();
+    for _ in 0..3 {
+        bench.happen(&comment(unreachable()));
+    }
+    bench.pass(300);
+    bend_refusals(&bench, "/attempts", 502);
+    turn(&bench).await;
+    let other = lock(&bench.fake).add_hook(
+        &HookTarget::Repository(APP.to_owned()),
+        "https://elsewhere.example/api/intake/gitlab",
+        "s",
+    );
+    // A hook that is there with another address may be ours all the same: then it is our address that is wrong.
+    let hooks = |ids: &[u64]| {
+        let hook = |id: &u64| json!({ "id": id, "config": { "url": "https://elsewhere.example/" } });
+        let hooks: Vec<Value> = ids.iter().map(hook).collect();
+        Answer {
+            status: 200,
+            body: serde_json::to_vec(&hooks).unwrap(),
+            ..Answer::default()
+        }
+    };
+    let mut lost = [0, 0];
+    for (lost, ids) in lost.iter_mut().zip([vec![hook, other], vec![other]]) {
+        bench.wire.mend();
+        bench.wire.cut_as("/hooks?", usize::MAX, hooks(&ids));
+        for _ in 0..4 {
+            let round = turn(&bench).await;
+            if !round.requests.is_empty() || !round.tally.errors.is_empty() {
+                assert_eq!(bench.row(&log).note.as_deref(), Some("no_hook_of_ours"));
+            }
+            *lost += round.tally.counts.lost;
+            bench.pass(3_300);
+        }
+    }
+    assert_eq!(lost, [0, 3]);
+}
+
+#[tokio::test]
 async fn a_hook_whose_log_always_fails_holds_no_others_pass_up() {
     // REDL-15, REDL-16
     let config = RecoveryConfig {

@@ -300,6 +300,15 @@ impl Pass {
     }
 }
 
+/// The hooks of an owner.
+#[derive(Default)]
+struct Hooks {
+    /// The paths of the logs that are ours, by hook.
+    logs: BTreeMap<String, String>,
+    /// Hooks that deliver elsewhere.
+    others: BTreeSet<String>,
+}
+
 /// An entry of a log.
 #[derive(Debug, Deserialize)]
 struct Entry {
@@ -461,9 +470,15 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
 
     /// Finds what is missing and gets it. Says whether there is more of either.
     async fn work(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<bool, Stop> {
-        let logs = self.logs(round, memory).await?;
-        let known: BTreeSet<&String> = logs.keys().collect();
-        memory.hooks.retain(|hook, _| known.contains(hook));
+        let hooks = self.hooks(round, memory).await?;
+        if hooks.logs.is_empty() && self.log != HookLog::App {
+            // An App that was never told of anything has missed nothing. Anybody else has no hook for us to read of, and what is known
+            // to be missing comes to its end all the same.
+            self.work_off(round, &hooks).await?;
+            return Err(self.misconfigured("no_hook_of_ours"));
+        }
+        let logs = &hooks.logs;
+        memory.hooks.retain(|hook, _| logs.contains_key(hook));
         let mut pages = self.config.pages_max;
         // Half of the turn is for finding what is missing, and the rest for getting it: neither keeps the other from its end.
         let now = round.now();
@@ -487,28 +502,28 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             }
         }
         let is_reading = memory.hooks.values().any(|read| read.pass.is_some());
-        let worked = self.work_off(round, &logs).await;
+        let worked = self.work_off(round, &hooks).await;
         match failed {
             Some(error) => Err(Stop::Failed(error)),
             None => worked.map(|has_more| has_more || is_reading),
         }
     }
 
-    /// The logs that are ours: the path of each by its hook's id.
-    async fn logs(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<BTreeMap<String, String>, Stop> {
+    /// The hooks that are ours, and those that are not.
+    async fn hooks(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<Hooks, Stop> {
         let owner = match &self.log {
             HookLog::Repository(repository) => format!("/repos/{repository}"),
             HookLog::Organization(name) => format!("/orgs/{name}"),
             HookLog::App => {
                 let path = "/app/hook/deliveries".to_owned();
-                return Ok(match self.app_hook(round, memory, &path).await? {
-                    Some(hook) => BTreeMap::from([(hook, path)]),
-                    // An App that was never told of anything has missed nothing.
-                    None => BTreeMap::new(),
+                let hook = self.app_hook(round, memory, &path).await?;
+                return Ok(Hooks {
+                    logs: hook.map(|hook| (hook, path)).into_iter().collect(),
+                    ..Hooks::default()
                 });
             }
         };
-        let mut logs = BTreeMap::new();
+        let mut found = Hooks::default();
         let mut next = Some(format!("{owner}/hooks?per_page={PAGE_ITEMS}"));
         for _ in 0..HOOK_PAGES_MAX {
             let Some(url) = next.take() else { break };
@@ -517,16 +532,16 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             let hooks: Vec<Hook> = self.shape(&answer.0)?;
             for hook in hooks {
                 let url = hook.config.and_then(|config| config.url).unwrap_or_default();
+                let id = hook.id.to_string();
                 if self.is_ours(&url) {
-                    logs.insert(hook.id.to_string(), format!("{owner}/hooks/{}/deliveries", hook.id));
+                    found.logs.insert(id, format!("{owner}/hooks/{}/deliveries", hook.id));
+                } else {
+                    found.others.insert(id);
                 }
             }
             next = answer.1;
         }
-        if logs.is_empty() {
-            return Err(self.misconfigured("no_hook_of_ours"));
-        }
-        Ok(logs)
+        Ok(found)
     }
 
     fn is_ours(&self, url: &str) -> bool {
@@ -742,7 +757,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
     }
 
     /// Asks for what is missing, oldest first, as far as the budgets go. Says whether they may have been too small.
-    async fn work_off(&self, round: &mut Round<'_, A>, logs: &BTreeMap<String, String>) -> Result<bool, Stop> {
+    async fn work_off(&self, round: &mut Round<'_, A>, hooks: &Hooks) -> Result<bool, Stop> {
         let now = round.now();
         let due = self.store.due_missing(&self.id, now, self.config.requests_max).await;
         let due = due.map_err(|error| self.unkept(error))?;
@@ -757,10 +772,10 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                 self.here(round, missing).await?;
                 continue;
             }
-            let log = match self.log_of(missing, logs, now) {
+            let log = match self.log_of(missing, hooks, now) {
                 Ok(log) => log,
-                Err(word) => {
-                    self.settle(round, missing, Becomes::Lost(word)).await?;
+                Err(becomes) => {
+                    self.settle(round, missing, becomes).await?;
                     continue;
                 }
             };
@@ -801,30 +816,33 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                     asked: missing.asked.max(u32::from(may_be_heard)),
                     ..missing.clone()
                 };
-                let due_at = round.now().saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX);
-                self.settle(round, &missing, Becomes::PutOff(due_at)).await
+                self.settle(round, &missing, Becomes::PutOff(put_off(round.now())))
+                    .await
             }
         }
     }
 
-    /// The log that a missing delivery can be got from, or why it never will be.
-    fn log_of<'l>(
-        &self,
-        missing: &Missing,
-        logs: &'l BTreeMap<String, String>,
-        now: Timestamp,
-    ) -> Result<&'l str, &'static str> {
+    /// The log that a missing delivery can be got from, or what becomes of it without being asked for.
+    fn log_of<'l>(&self, missing: &Missing, hooks: &'l Hooks, now: Timestamp) -> Result<&'l str, Becomes> {
         let kept_for = self.config.retention.saturating_sub(RETENTION_MARGIN);
         let forgotten_at = missing.delivered_at.saturating_add(kept_for);
         if forgotten_at.is_ok_and(|forgotten_at| now >= forgotten_at) {
-            return Err("expired");
+            return Err(Becomes::Lost("expired"));
         }
-        let log = logs.get(missing.key.hook.as_str()).ok_or("no_hook")?;
+        let hook = missing.key.hook.as_str();
+        let Some(log) = hooks.logs.get(hook) else {
+            return Err(if hooks.logs.is_empty() && hooks.others.contains(hook) {
+                // No hook is ours, and this one was: it may be the address that we know them by which is wrong.
+                Becomes::PutOff(put_off(now))
+            } else {
+                Becomes::Lost("no_hook")
+            });
+        };
         if missing.too_large && self.config.remedy == Remedy::Redeliver {
-            return Err("too_large");
+            return Err(Becomes::Lost("too_large"));
         }
         if missing.asked >= self.config.attempts_max {
-            return Err("asked_too_often");
+            return Err(Becomes::Lost("asked_too_often"));
         }
         Ok(log)
     }
@@ -967,6 +985,11 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let settled = self.store.settle_missing(&self.id, missing, becomes, round.now()).await;
         settled.map_err(|error| self.unkept(error))
     }
+}
+
+/// When what is put off is due again.
+fn put_off(now: Timestamp) -> Timestamp {
+    now.saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX)
 }
 
 impl<A: Api, M: MissingStore> Source for Recovery<A, M> {
