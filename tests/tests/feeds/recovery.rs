@@ -150,7 +150,7 @@ async fn what_the_ledger_has_is_not_asked_for_whatever_github_says_of_it() {
 
 #[tokio::test]
 async fn what_the_ledger_lacks_is_asked_for_whatever_github_says_of_it() {
-    // REDL-03, REDL-04, REDL-09, REDL-13
+    // REDL-03, REDL-04, REDL-13
     let (bench, _, hook) = bench();
     let ends = [
         ("OK", 200),

@@ -173,7 +173,7 @@ async fn what_a_function_wrote_before_it_ended_is_driven_without_a_redelivery_an
 
 #[tokio::test]
 async fn a_delivery_whose_function_died_before_the_send_is_driven_by_its_redelivery_once_the_lease_is_over() {
-    // S2-13, DEDU-03, DEDU-09, LEAS-05, on the real conditions
+    // S2-13, DEDU-03, DEDU-09, LEAS-05, REDL-09, on the real conditions
     let table = Table::start().await;
     let stand = Stand::with(Scripted::new(table.ledger()), changed(&ROUTED));
     let request = delivery(1, "issue_comment", &comment(8, "dev1"));
