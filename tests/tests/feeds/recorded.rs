@@ -429,16 +429,14 @@ async fn recorded_logs_of_hooks_are_read_and_asked_for_again() {
         data.join("octocrab/hooks_delivery_list.json"),
         examples.join("GET_repos_owner_repo_hooks_hook_id_deliveries_200_default.json"),
         examples.join("GET_orgs_org_hooks_hook_id_deliveries_200_default.json"),
+        examples.join("GET_app_hook_deliveries_200_default.json"),
     ];
+    let detail = std::fs::read(examples.join("GET_app_hook_deliveries_delivery_id_200_default.json")).unwrap();
     for file in lists {
         let body = std::fs::read(&file).unwrap();
         let entries: Vec<Value> = serde_json::from_slice(&body).unwrap();
         let newest = entries.iter().map(|entry| text(&entry["delivered_at"])).max().unwrap();
-        let log = if file.to_string_lossy().contains("orgs") {
-            HookLog::Organization("acme".to_owned())
-        } else {
-            HookLog::Repository(repository("acme/app"))
-        };
+        let log = log_of(&file);
         let player = Player {
             answers: vec![
                 (
@@ -450,6 +448,7 @@ async fn recorded_logs_of_hooks_are_read_and_asked_for_again() {
                 ),
                 ("/deliveries", ok(body.clone())),
                 ("/hooks", ok(hooks.clone())),
+                ("", ok(detail.clone())),
             ],
             ..Player::default()
         };
@@ -470,6 +469,56 @@ async fn recorded_logs_of_hooks_are_read_and_asked_for_again() {
         assert_eq!(polled.counts.malformed, 0);
         let missing = usize::try_from(polled.counts.missing).unwrap();
         assert_eq!(missing, expected.len());
+    }
+}
+
+/// Whose log a recorded answer is of.
+fn log_of(file: &Path) -> HookLog {
+    match file.file_name().unwrap().to_str().unwrap() {
+        name if name.contains("_app_") => HookLog::App,
+        name if name.contains("_orgs_") => HookLog::Organization("acme".to_owned()),
+        _ => HookLog::Repository(repository("acme/app")),
+    }
+}
+
+#[tokio::test]
+async fn recorded_deliveries_of_each_kind_of_hook_are_read_back_from_its_log() {
+    // S3-27
+    let Some(data) = data() else { return };
+    let examples = data.join("octokit-openapi/examples");
+    let read = |name: String| std::fs::read(examples.join(name)).unwrap();
+    let hooks = read("GET_repos_owner_repo_hooks_200_default.json".to_owned());
+    for (hook_log, hook) in [
+        ("app_hook", "42"),
+        ("repos_owner_repo_hooks_hook_id", "12345678"),
+        ("orgs_org_hooks_hook_id", "12345678"),
+    ] {
+        let name = format!("GET_{hook_log}_deliveries_delivery_id_200_default.json");
+        let detail = read(name.clone());
+        let player = Player {
+            answers: vec![
+                (
+                    "/deliveries",
+                    ok(read(format!("GET_{hook_log}_deliveries_200_default.json"))),
+                ),
+                ("/hooks", ok(hooks.clone())),
+                ("", ok(detail.clone())),
+            ],
+            ..Player::default()
+        };
+        let log = log_of(Path::new(&name));
+        let (polled, taken) = poll(&player, log, "/webhook", Remedy::Fetch, "2019-06-04T00:57:16Z").await;
+        let counts = (polled.counts.missing, polled.counts.recovered, polled.counts.malformed);
+        assert_eq!(counts, (1, 1, 0), "{name}");
+        let detail: Value = serde_json::from_slice(&detail).unwrap();
+        let payload: Value = serde_json::from_slice(&taken[0].payload).unwrap();
+        assert_eq!(payload, detail["request"]["payload"], "{name}");
+        let key = format!("{hook}/{}", text(&detail["guid"]));
+        assert_eq!(
+            (taken[0].key.to_string(), taken[0].event_name.as_str()),
+            (key, "issues"),
+            "{name}"
+        );
     }
 }
 

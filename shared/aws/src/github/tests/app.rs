@@ -1,5 +1,6 @@
 //! The client as a GitHub App: its proof, and the tokens of its installations.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use aws_lc_rs::encoding::AsDer as _;
@@ -115,6 +116,35 @@ async fn an_installations_token_is_got_once_and_used_by_all_who_ask_meanwhile() 
             .header("authorization")
             .unwrap()
             .starts_with("Bearer ghs_123456_eyJ0.")
+    );
+}
+
+#[tokio::test]
+async fn a_recorded_token_of_an_installation_is_read() {
+    let file = "octokit-openapi/examples/POST_app_installations_installation_id_access_tokens_201_default.json";
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut above = above.map(|folder| folder.join("shared/data").join(file));
+    let Some(recorded) = above.find(|path| path.is_file()) else {
+        println!("skipped: no folder shared/data beside the repository");
+        return;
+    };
+    let issued = std::fs::read_to_string(recorded).unwrap();
+    let double = Double::serve(move |seen, _| match (seen.line().as_str(), is_proof(seen)) {
+        ("GET /orgs/acme/installation", true) => reply(200, r#"{"id": 7}"#),
+        ("POST /app/installations/7/access_tokens", true) => reply(201, &issued),
+        (_, _) => reply(200, "[]"),
+    })
+    .await;
+    let api = client(
+        &double.url(),
+        &app_of(&pkcs1_pem()),
+        &Clock::default(),
+        Settings::default(),
+    );
+    assert_eq!(get(&api, "/x").await.unwrap().status, 200);
+    assert_eq!(
+        double.seen()[2].header("authorization").unwrap(),
+        "Bearer ghs_EXAMPLEREDACTED"
     );
 }
 
