@@ -16,7 +16,7 @@ pub struct Report {
     pub not_modified: u64,
     /// Polls after which a credential was to be left alone.
     pub rate_limited: u64,
-    /// Polls that failed.
+    /// Polls that failed, in whole or in a part.
     pub failures: u64,
     /// Polls whose source cannot be polled as things are configured.
     pub misconfigured: u64,
@@ -38,7 +38,7 @@ pub struct Report {
     pub unrouted: u64,
     /// Events that were given up.
     pub undeliverable: u64,
-    /// Rounds in which something may have fallen out of a feed before it was seen.
+    /// Rounds in which something may have fallen out of a feed before it was seen, and what was given up.
     pub gaps: u64,
     /// Deliveries that GitHub made and the ledger lacked, found in this run.
     pub missing: u64,

@@ -32,7 +32,7 @@ pub struct IngestTally {
     pub throttled: u64,
     /// Polls that were not made because their target is shed.
     pub shed: u64,
-    /// Polls that failed.
+    /// Polls that failed, in whole or in a part.
     pub failures: u64,
     /// Polls whose source cannot be polled as things are configured.
     pub misconfigured: u64,
@@ -223,6 +223,10 @@ impl IngestTally {
                     Polled::Emitted(_) => one(&mut self.emitted),
                     Polled::Throttled(_) => one(&mut self.throttled),
                     Polled::Empty => {}
+                }
+                if let Some(word) = poll.trouble {
+                    let source_id = source.clone();
+                    self.fail(source, PollError::Unanswered { source_id, word });
                 }
                 poll.rests()
             }

@@ -181,6 +181,7 @@ pub(crate) fn outcome(
         }
         Ended::Polled(Ok(poll)) => {
             given.cursor.clone_from(&poll.cursor);
+            given.note = poll.trouble.map(str::to_owned);
             if let Some(asked) = poll.interval {
                 given.interval = asked.min(INTERVAL_MAX).max(least);
             }
@@ -265,6 +266,18 @@ mod tests {
         // The last one failed: that is over now, and has to be written.
         let failed = claimed(60, 2);
         assert!(!after(&failed, Ok(Polled::Empty.into())).given.is_known_to(&failed));
+    }
+
+    #[test]
+    fn a_poll_that_was_troubled_says_so_in_its_row_and_is_made_again_no_later() {
+        let state = claimed(60, 0);
+        let troubled = Poll {
+            trouble: Some("server_fault"),
+            ..Polled::Empty.into()
+        };
+        let given = after(&state, Ok(troubled)).given;
+        assert_eq!((given.note.as_deref(), given.due_at), (Some("server_fault"), at(60)));
+        assert_eq!(given.failures, 0);
     }
 
     #[test]

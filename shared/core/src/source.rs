@@ -101,7 +101,7 @@ pub struct PollCounts {
     pub skipped: u64,
     /// Items that could not be read.
     pub malformed: u64,
-    /// Rounds in which something may have fallen out of the feed before it was seen.
+    /// Rounds in which something may have fallen out of the feed before it was seen, and items that were given up.
     pub gaps: u64,
     /// Deliveries that were made and never arrived, found now.
     pub missing: u64,
@@ -154,6 +154,8 @@ pub struct Poll {
     pub has_called: bool,
     /// There is more: poll again without waiting for the interval.
     pub more: bool,
+    /// Why a part of it could not be read although the rest was, in a word.
+    pub trouble: Option<&'static str>,
     /// What is counted of it.
     pub counts: PollCounts,
 }
@@ -179,6 +181,7 @@ impl From<Polled> for Poll {
             latency: None,
             has_called: true,
             more: false,
+            trouble: None,
             counts: PollCounts::default(),
         }
     }

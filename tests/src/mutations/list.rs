@@ -22,6 +22,7 @@ const DYNAMODB: &str = "shared/aws/src/dynamodb.rs";
 const SOURCE_ROW: &str = "shared/core/src/schedule/row.rs";
 const SOURCE_ROWS: &str = "shared/aws/src/dynamodb/sources.rs";
 const FEED: &str = "shared/core/src/source/github/feed.rs";
+const FEED_OFFER: &str = "shared/core/src/source/github/feed/offer.rs";
 
 /// Every mutation.
 pub const LIST: &[Mutation] = &[
@@ -280,7 +281,7 @@ pub const LIST: &[Mutation] = &[
     },
     Mutation {
         name: "poller-stores-the-validator-before-the-events",
-        file: FEED,
+        file: FEED_OFFER,
         edits: &[Edit {
             find: "Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {",
             replace: "Err(error) if matches!(error.kind(), ErrorKind::Retry | ErrorKind::Fix | ErrorKind::Reject) => {",

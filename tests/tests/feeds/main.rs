@@ -9,6 +9,7 @@
 
 mod base;
 mod conditional;
+mod left;
 mod limits;
 mod pages;
 mod poller;

@@ -169,8 +169,11 @@ async fn nothing_more_is_asked_behind_a_page_that_met_a_limit() {
     bench.happen(&rerun(&again, "failure"));
     let limited = bench.round().await;
     assert_eq!((limited.requests.len(), limited.tally.throttled), (2, 1));
-    bench.pass(60);
-    bench.round().await;
+    // Behind the limit the list goes on first, and then what was left of it.
+    for _ in 0..2 {
+        bench.pass(60);
+        bench.round().await;
+    }
     assert_eq!(bench.sent().len(), 123);
 }
 
@@ -183,7 +186,8 @@ async fn an_earlier_attempt_that_gets_no_answer_is_asked_for_again() {
     bench.round().await;
     bench.pass(60);
     bench.round().await;
-    assert_eq!(bench.sent(), [attempt(&failed, 1), attempt(&failed, 2)]);
+    // The last attempt did not wait for it.
+    assert_eq!(bench.sent(), [attempt(&failed, 2), attempt(&failed, 1)]);
 }
 
 #[tokio::test]

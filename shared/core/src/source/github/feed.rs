@@ -4,25 +4,25 @@
 //! item, what was skipped too, and pages are followed until one holds nothing new. Now and then all of them are read, without
 //! a validator: an answer that nothing has changed can be wrong for hours.
 
+mod memory;
+mod offer;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Asked, Round, refused};
 use crate::api::{Api, Credential, Limits, Request};
 use crate::event::Repository;
-use crate::github::feed::{
-    Attempt, Closed, Item, ItemMeaning, NotAPage, closed_near, event_item, events_page, run_item, runs_page,
-};
-use crate::ports::ErrorKind;
-use crate::source::{
-    Cursor, FailedPoll, Found, Placement, Poll, PollCounts, PollError, Polled, Source, SourceId, Turn, Written,
-};
+use crate::github::feed::{Item, NotAPage, event_item, events_page, run_item, runs_page};
+use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId, Turn};
 use crate::target::TargetKey;
+
+use memory::{Remembered, Validator};
+use offer::Offered;
 
 /// Items of a page. GitHub gives no more, whatever it is asked for.
 const PAGE_ITEMS: usize = 100;
@@ -32,13 +32,6 @@ const PAGES_MAX: usize = 10;
 const EVENTS_MAX: usize = 300;
 /// Items of the longest list of runs (<https://docs.github.com/en/rest/actions/workflow-runs>).
 const RUNS_MAX: usize = PAGE_ITEMS * PAGES_MAX;
-/// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
-const EVENT_MARKS_MAX: usize = 400;
-const RUN_MARKS_MAX: usize = 1_200;
-/// Most earlier attempts of one run that are asked for. The list shows the last one only.
-const EARLIER_ATTEMPTS_MAX: u64 = 10;
-/// Most pages of an issue's history that are read for a time of closing.
-const HISTORY_PAGES_MAX: usize = 5;
 
 /// Which feed of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,35 +68,6 @@ pub struct Feed<A> {
     config: Arc<FeedConfig>,
 }
 
-/// What is remembered of a feed.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Remembered {
-    /// What happened before this second is skipped.
-    since: i64,
-    /// Items that were seen, newest first.
-    marks: Vec<String>,
-    /// The validator of the first page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    validator: Option<Validator>,
-    /// When all pages were read last, in seconds.
-    read_all: i64,
-    /// Something of the last poll was not offered: read all of it again.
-    #[serde(default)]
-    unfinished: bool,
-    /// The page that the last poll stopped in front of. The next one goes on there once it is through with what is new.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    resume: Option<String>,
-}
-
-/// A page's validator. It belongs to the right that it was got with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Validator {
-    etag: String,
-    right: String,
-    /// There was a second page.
-    next: bool,
-}
-
 /// An item of a page, read and as it came.
 struct Listed {
     item: Item,
@@ -121,6 +85,23 @@ struct Listing {
     /// The list is as long as it can be: what is behind it is not to be had.
     is_cut: bool,
     throttled: Option<SignedDuration>,
+}
+
+/// What came of one reading.
+struct Read {
+    polled: Polled,
+    cursor: Option<Cursor>,
+    trouble: Option<&'static str>,
+}
+
+impl Read {
+    fn nothing(polled: Polled) -> Self {
+        Self {
+            polled,
+            cursor: None,
+            trouble: None,
+        }
+    }
 }
 
 impl<A: Api> Feed<A> {
@@ -175,16 +156,17 @@ impl<A: Api> Feed<A> {
     async fn poll_once(&self, turn: Turn<'_>) -> Result<Poll, Box<FailedPoll>> {
         let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
         match self.read(&mut round).await {
-            Ok((polled, cursor)) => Ok(Poll {
-                cursor,
-                ..round.poll(polled)
+            Ok(read) => Ok(Poll {
+                cursor: read.cursor,
+                trouble: read.trouble,
+                ..round.poll(read.polled)
             }),
             Err(error) => Err(round.failed(error, None)),
         }
     }
 
-    /// Reads what there is to be read. Gives what came of it, and how far that is.
-    async fn read(&self, round: &mut Round<'_, A>) -> Result<(Polled, Option<Cursor>), PollError> {
+    /// Reads what there is to be read.
+    async fn read(&self, round: &mut Round<'_, A>) -> Result<Read, PollError> {
         let now = round.now();
         // A cursor that cannot be read is no first contact: nothing is skipped for it, and what is known stays known.
         let remembered = round
@@ -200,11 +182,13 @@ impl<A: Api> Feed<A> {
             ..Remembered::default()
         });
         let age = SignedDuration::from_secs(now.as_second().saturating_sub(memory.read_all));
-        let reads_all = memory.resume.is_none() && (memory.unfinished || age >= self.config.read_all_every);
+        // What was left may stand on any page.
+        let is_open = memory.unfinished || memory.has_due(now);
+        let reads_all = memory.resume.is_none() && (is_open || age >= self.config.read_all_every);
         let seen: BTreeSet<String> = memory.marks.iter().cloned().collect();
         let listing = match self.list(round, &memory, &seen, reads_all).await? {
             Ok(listing) => listing,
-            Err(polled) => return Ok((polled, None)),
+            Err(polled) => return Ok(Read::nothing(polled)),
         };
         let met = listing.items.iter().any(|listed| seen.contains(&listed.item.mark));
         if listing.is_cut && !met && !is_first {
@@ -215,12 +199,14 @@ impl<A: Api> Feed<A> {
             handled,
             all,
             throttled,
-        } = self.offer(round, &listing, &memory, &seen).await?;
-        memory.marks = marks(&listing, &handled, memory.marks);
-        memory.marks.truncate(match self.kind {
-            FeedKind::Events => EVENT_MARKS_MAX,
-            FeedKind::Runs => RUN_MARKS_MAX,
-        });
+            trouble,
+            ..
+        } = self.offer(round, &listing, &mut memory, &seen).await?;
+        if reads_all && all && listing.is_whole {
+            let gone = memory.forget_gone(self.kind, &listing);
+            round.counts.gaps = round.counts.gaps.saturating_add(gone);
+        }
+        memory.mark(self.kind, &listing, &handled);
         memory.validator = listing.validator.filter(|_| all);
         memory.unfinished = !all;
         // What was not offered is read again, from where this poll began to read.
@@ -230,13 +216,16 @@ impl<A: Api> Feed<A> {
         if all && listing.is_whole {
             memory.read_all = now.as_second();
         }
-        let cursor = serde_json::to_string(&memory).ok().and_then(Cursor::new);
         let polled = match (listing.throttled.or(throttled), written) {
             (Some(span), _) => Polled::Throttled(span),
             (None, 0) => Polled::Empty,
             (None, written) => Polled::Emitted(written),
         };
-        Ok((polled, cursor))
+        Ok(Read {
+            polled,
+            cursor: serde_json::to_string(&memory).ok().and_then(Cursor::new),
+            trouble,
+        })
     }
 
     /// Reads pages until one of them holds nothing new, or all of them. `Err` in the inner result where the poll is over.
@@ -377,229 +366,11 @@ impl<A: Api> Feed<A> {
         listing.is_cut |= listing.items.len() >= shown_max;
         Ok(Ok(listing))
     }
-
-    /// Offers what is new to the writer, oldest first.
-    async fn offer(
-        &self,
-        round: &mut Round<'_, A>,
-        listing: &Listing,
-        memory: &Remembered,
-        seen: &BTreeSet<String>,
-    ) -> Result<Offered, PollError> {
-        let mut offered = Offered {
-            all: true,
-            ..Offered::default()
-        };
-        for listed in listing.items.iter().rev() {
-            let mark = &listed.item.mark;
-            if seen.contains(mark) || offered.handled.contains(mark) {
-                continue;
-            }
-            if round.now() >= round.turn.end {
-                offered.all = false;
-                break;
-            }
-            if listed.item.is_before(memory.since) {
-                round.counts.skipped = round.counts.skipped.saturating_add(1);
-            } else {
-                if self.kind == FeedKind::Runs {
-                    self.offer_earlier(round, &listed.raw, memory, seen, &mut offered)
-                        .await?;
-                }
-                if !offered.stopped() {
-                    self.offer_one(round, listed, &mut offered).await?;
-                }
-            }
-            if offered.stopped() {
-                break;
-            }
-            // What has no mark cannot be told from the next one of its kind.
-            if !mark.is_empty() {
-                offered.handled.insert(mark.clone());
-            }
-        }
-        Ok(offered)
-    }
-
-    /// Offers the attempts of a run before the one that the list shows.
-    async fn offer_earlier(
-        &self,
-        round: &mut Round<'_, A>,
-        raw: &RawValue,
-        memory: &Remembered,
-        seen: &BTreeSet<String>,
-        offered: &mut Offered,
-    ) -> Result<(), PollError> {
-        let Some(last) = Attempt::of(raw) else { return Ok(()) };
-        let oldest = last.attempt.saturating_sub(EARLIER_ATTEMPTS_MAX).max(1);
-        for attempt in oldest..last.attempt {
-            let earlier = Attempt { attempt, ..last };
-            if seen.contains(&earlier.mark()) || offered.handled.contains(&earlier.mark()) {
-                continue;
-            }
-            let url = format!(
-                "/repos/{}/actions/runs/{}/attempts/{attempt}",
-                self.repository, last.run
-            );
-            let body = match round.get(&url).await {
-                Asked::Fine(answer) => answer.body,
-                // Gone with its logs: there is nothing to tell of.
-                Asked::Misconfigured("not_found") | Asked::Ended => {
-                    offered.handled.insert(earlier.mark());
-                    continue;
-                }
-                other @ (Asked::NotModified(_)
-                | Asked::OutOfTime
-                | Asked::Throttled(_)
-                | Asked::Misconfigured(_)
-                | Asked::Unanswered(_)) => {
-                    offered.stop(&other);
-                    return Ok(());
-                }
-            };
-            let raw = serde_json::from_slice::<Box<RawValue>>(&body);
-            if let Ok(raw) = raw {
-                let item = run_item(self.config.host.as_deref(), &raw);
-                if item.is_before(memory.since) {
-                    round.counts.skipped = round.counts.skipped.saturating_add(1);
-                } else {
-                    self.offer_one(round, &Listed { item, raw }, offered).await?;
-                }
-            }
-            if offered.stopped() {
-                return Ok(());
-            }
-            offered.handled.insert(earlier.mark());
-        }
-        Ok(())
-    }
-
-    async fn offer_one(
-        &self,
-        round: &mut Round<'_, A>,
-        listed: &Listed,
-        offered: &mut Offered,
-    ) -> Result<(), PollError> {
-        let meaning = match &listed.item.meaning {
-            ItemMeaning::Closed(closed) => {
-                let Some(at) = self.closed_at(round, closed, offered).await else {
-                    return Ok(());
-                };
-                event_item(self.config.host.as_deref(), &listed.raw, Some(at)).meaning
-            }
-            meaning @ (ItemMeaning::Event(..) | ItemMeaning::Skipped(_) | ItemMeaning::Malformed) => meaning.clone(),
-        };
-        match meaning {
-            ItemMeaning::Event(event, names) => {
-                let found = Found { event: *event, names };
-                match round.turn.writer.write(found).await {
-                    Ok(Written::New | Written::Known) => offered.written = offered.written.saturating_add(1),
-                    // The ledger will never take this one: it fails alone.
-                    Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
-                        count_malformed(&mut round.counts);
-                    }
-                    Err(error) => {
-                        return Err(PollError::Unkept {
-                            source_id: self.id.clone(),
-                            source: error,
-                        });
-                    }
-                }
-            }
-            ItemMeaning::Skipped(_) => round.counts.skipped = round.counts.skipped.saturating_add(1),
-            ItemMeaning::Malformed | ItemMeaning::Closed(_) => count_malformed(&mut round.counts),
-        }
-        Ok(())
-    }
-
-    /// When something was closed, by its history. The item's own time where the history does not say.
-    async fn closed_at(&self, round: &mut Round<'_, A>, closed: &Closed, offered: &mut Offered) -> Option<Timestamp> {
-        let Closed {
-            repository,
-            number,
-            near,
-        } = closed;
-        let mut next = Some(format!(
-            "/repos/{repository}/issues/{number}/events?per_page={PAGE_ITEMS}"
-        ));
-        let mut nearest: Option<Timestamp> = None;
-        for _ in 0..HISTORY_PAGES_MAX {
-            let Some(url) = next.take() else { break };
-            match round.get(&url).await {
-                Asked::Fine(answer) => {
-                    let found = closed_near(&answer.body, *near).ok().flatten();
-                    let candidates = [nearest, found].into_iter().flatten();
-                    nearest = candidates.min_by_key(|at| at.duration_since(*near).abs());
-                    next = answer.next;
-                }
-                Asked::Misconfigured("not_found") | Asked::Ended => break,
-                // Another's time would be another event. What may not be read is told of by its webhook alone.
-                Asked::Misconfigured("forbidden") => {
-                    count_malformed(&mut round.counts);
-                    return None;
-                }
-                other @ (Asked::NotModified(_)
-                | Asked::OutOfTime
-                | Asked::Throttled(_)
-                | Asked::Misconfigured(_)
-                | Asked::Unanswered(_)) => {
-                    offered.stop(&other);
-                    return None;
-                }
-            }
-        }
-        Some(nearest.unwrap_or(*near))
-    }
-}
-
-fn count_malformed(counts: &mut PollCounts) {
-    counts.malformed = counts.malformed.saturating_add(1);
-}
-
-/// What came of offering.
-#[derive(Default)]
-struct Offered {
-    /// Events that are durable now.
-    written: usize,
-    /// Marks of what needs no second look.
-    handled: BTreeSet<String>,
-    /// Nothing was left out for want of time or of an answer.
-    all: bool,
-    throttled: Option<SignedDuration>,
-}
-
-impl Offered {
-    fn stop(&mut self, asked: &Asked) {
-        self.all = false;
-        if let Asked::Throttled(span) = asked {
-            self.throttled = Some(*span);
-        }
-    }
-
-    fn stopped(&self) -> bool {
-        !self.all
-    }
 }
 
 /// Whether a page shows nothing that has not been seen. An empty one shows nothing at all.
 fn is_covered(items: &[Listed], seen: &BTreeSet<String>) -> bool {
     items.iter().all(|listed| seen.contains(&listed.item.mark))
-}
-
-/// What has been seen now: what the list shows first, in its order, then what was known before.
-fn marks(listing: &Listing, handled: &BTreeSet<String>, known: Vec<String>) -> Vec<String> {
-    let before: BTreeSet<&String> = known.iter().collect();
-    let mut listed = BTreeSet::new();
-    let mut marks = Vec::new();
-    let in_list = listing.items.iter().map(|listed| &listed.item.mark);
-    // Earlier attempts are in no list.
-    for mark in in_list.chain(handled) {
-        if (handled.contains(mark) || before.contains(mark)) && listed.insert(mark.clone()) {
-            marks.push(mark.clone());
-        }
-    }
-    marks.extend(known.into_iter().filter(|mark| !listed.contains(mark)));
-    marks
 }
 
 impl<A: Api> Source for Feed<A> {

@@ -1,0 +1,204 @@
+//! What is remembered of a feed from one poll to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{FeedKind, Listing};
+
+/// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
+const EVENT_MARKS_MAX: usize = 400;
+const RUN_MARKS_MAX: usize = 1_200;
+/// Most items that are noted as left. They are written with every change too.
+const LEFT_MAX: usize = 100;
+/// How often an item's own request is made before the item is given up: over half an hour, since the waits between grow.
+const LEFT_TRIES_MAX: u32 = 6;
+/// The first of these waits.
+const LEFT_WAIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// What is remembered of a feed. A cursor of an earlier version lacks what came later.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    /// What happened before this second is skipped.
+    pub(super) since: i64,
+    /// Items that were seen, newest first.
+    pub(super) marks: Vec<String>,
+    /// The validator of the first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) validator: Option<Validator>,
+    /// When all pages were read last, in seconds.
+    pub(super) read_all: i64,
+    /// Something of the last poll was not offered: read all of it again.
+    #[serde(default)]
+    pub(super) unfinished: bool,
+    /// The page that the last poll stopped in front of. The next one goes on there once it is through with what is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resume: Option<String>,
+    /// Items that need a request of their own and had no answer to it, by their marks.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) left: BTreeMap<String, Left>,
+}
+
+/// A page's validator. It belongs to the right that it was got with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Validator {
+    pub(super) etag: String,
+    pub(super) right: String,
+    /// There was a second page.
+    pub(super) next: bool,
+}
+
+/// An item that was left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Left {
+    /// How often its request had no answer.
+    tries: u32,
+    /// Not to be made again before this second.
+    again: i64,
+}
+
+/// What an item's own request did not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// The turn has no request left, maybe for so long.
+    Turn(Option<SignedDuration>),
+    /// There was no answer, in a word. There may be one later.
+    Answer(&'static str),
+    /// There is none for us, in a word.
+    Nothing(&'static str),
+}
+
+/// What becomes of an item whose own request gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It is noted, and tried again.
+    Noted,
+    /// There is no room to note it: everything is read again.
+    Unnoted,
+    /// It was tried often enough, or need not be.
+    GivenUp,
+}
+
+impl Remembered {
+    /// Whether an item that was left may be tried again.
+    pub(super) fn has_due(&self, now: Timestamp) -> bool {
+        self.left.values().any(|left| left.again <= now.as_second())
+    }
+
+    /// Whether the item of this mark was left, and is not to be tried yet.
+    pub(super) fn waits(&self, mark: &str, now: Timestamp) -> bool {
+        self.left.get(mark).is_some_and(|left| now.as_second() < left.again)
+    }
+
+    /// Whether something of the item that is listed with `mark` was left: itself, or an earlier attempt of the same run.
+    pub(super) fn has_left(&self, kind: FeedKind, mark: &str) -> bool {
+        self.left.keys().any(|left| belongs(kind, left, mark))
+    }
+
+    /// Leaves the item of this mark for a later poll, or gives it up.
+    pub(super) fn leave(&mut self, mark: &str, want: Want, now: Timestamp) -> Leaving {
+        let known = self.left.get(mark).copied();
+        let mut left = known.unwrap_or_default();
+        match want {
+            Want::Turn(_) => left.again = now.as_second(),
+            Want::Answer(_) => {
+                let wait = LEFT_WAIT.saturating_mul(1_i32 << left.tries.min(LEFT_TRIES_MAX));
+                left.tries = left.tries.saturating_add(1);
+                left.again = now.as_second().saturating_add(wait.as_secs());
+            }
+            Want::Nothing(_) => left.tries = LEFT_TRIES_MAX,
+        }
+        if left.tries >= LEFT_TRIES_MAX {
+            self.left.remove(mark);
+            return Leaving::GivenUp;
+        }
+        if known.is_none() && self.left.len() >= LEFT_MAX {
+            return Leaving::Unnoted;
+        }
+        self.left.insert(mark.to_owned(), left);
+        Leaving::Noted
+    }
+
+    /// Forgets what was left and is in the list no more, where the list was read whole. Gives how many that were.
+    pub(super) fn forget_gone(&mut self, kind: FeedKind, listing: &Listing) -> u64 {
+        let before = self.left.len();
+        let listed = || listing.items.iter().map(|listed| listed.item.mark.as_str());
+        self.left
+            .retain(|left, _| listed().any(|mark| belongs(kind, left, mark)));
+        u64::try_from(before.saturating_sub(self.left.len())).unwrap_or(u64::MAX)
+    }
+
+    /// Remembers what has been seen now: what the list shows first, in its order, then what was known before.
+    pub(super) fn mark(&mut self, kind: FeedKind, listing: &Listing, handled: &BTreeSet<String>) {
+        let known = std::mem::take(&mut self.marks);
+        let before: BTreeSet<&String> = known.iter().collect();
+        let mut listed = BTreeSet::new();
+        let mut marks = Vec::new();
+        let in_list = listing.items.iter().map(|listed| &listed.item.mark);
+        // Earlier attempts are in no list.
+        for mark in in_list.chain(handled) {
+            if (handled.contains(mark) || before.contains(mark)) && listed.insert(mark.clone()) {
+                marks.push(mark.clone());
+            }
+        }
+        marks.extend(known.into_iter().filter(|mark| !listed.contains(mark)));
+        marks.truncate(match kind {
+            FeedKind::Events => EVENT_MARKS_MAX,
+            FeedKind::Runs => RUN_MARKS_MAX,
+        });
+        self.marks = marks;
+    }
+}
+
+/// Whether what was left as `left` hangs on the item that is listed with `mark`.
+fn belongs(kind: FeedKind, left: &str, mark: &str) -> bool {
+    match kind {
+        FeedKind::Events => left == mark,
+        FeedKind::Runs => left.split(':').next() == mark.split(':').next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::at;
+
+    const ANSWER: Want = Want::Answer("server_fault");
+
+    #[test]
+    fn a_cursor_of_an_earlier_version_is_read_as_it_was_written() {
+        let text = r#"{"since":7,"marks":["a:1"],"validator":{"etag":"e","right":"r","next":true},"read_all":9,"unfinished":false}"#;
+        let read: Remembered = serde_json::from_str(text).unwrap();
+        assert_eq!((read.since, read.read_all, read.left.len()), (7, 9, 0));
+        assert_eq!(serde_json::to_string(&read).unwrap(), text, "and the other way round");
+    }
+
+    #[test]
+    fn an_item_that_was_left_is_tried_at_growing_waits_and_then_given_up() {
+        let mut memory = Remembered::default();
+        let mut now = 0;
+        for wait in [60, 120, 240, 480, 960] {
+            assert_eq!(memory.leave("a:1", ANSWER, at(now)), Leaving::Noted);
+            assert!(memory.waits("a:1", at(now + wait - 1)) && !memory.has_due(at(now + wait - 1)));
+            now += wait;
+            assert!(!memory.waits("a:1", at(now)) && memory.has_due(at(now)));
+        }
+        // That nobody could be asked is no try.
+        assert_eq!(memory.leave("a:1", Want::Turn(None), at(now)), Leaving::Noted);
+        assert_eq!(memory.leave("a:1", ANSWER, at(now)), Leaving::GivenUp);
+        assert_eq!(memory, Remembered::default());
+    }
+
+    #[test]
+    fn no_more_is_noted_than_a_cursor_has_room_for_and_what_is_noted_goes_on() {
+        let mut memory = Remembered::default();
+        for number in 0..LEFT_MAX {
+            assert_eq!(memory.leave(&number.to_string(), ANSWER, at(0)), Leaving::Noted);
+        }
+        assert_eq!(memory.leave("more", ANSWER, at(0)), Leaving::Unnoted);
+        assert_eq!(memory.leave("0", ANSWER, at(0)), Leaving::Noted);
+        assert_eq!(memory.leave("1", Want::Nothing("forbidden"), at(0)), Leaving::GivenUp);
+        assert_eq!(memory.leave("more", ANSWER, at(0)), Leaving::Noted);
+    }
+}

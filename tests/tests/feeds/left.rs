@@ -1,0 +1,195 @@
+//! What a feed cannot tell of yet: it is left, tried again and given up in the end, and nothing else waits for it.
+
+use forebay_core::api::Answer;
+use forebay_core::source::SourceId;
+use forebay_core::source::github::FeedKind;
+use forebay_tests::github::{Hooked, Occasion, What, lock};
+use forebay_tests::polling::{Bench, token};
+use forebay_tests::samples::secs;
+
+const APP: &str = "acme/app";
+
+/// A bench whose events feed has been polled once, a minute ago.
+async fn bench() -> (Bench, SourceId) {
+    let mut bench = Bench::new();
+    let feed = bench.add_feed(FeedKind::Events, APP, token());
+    let opened = Occasion::of(APP, What::pull_request("fix")).hooked(Hooked::Silent);
+    bench.happen_ago(&opened.shown_after(None), 3_600);
+    bench.round().await;
+    bench.pass(60);
+    (bench, feed)
+}
+
+fn comment() -> Occasion {
+    Occasion::of(APP, What::comment(1, "Look")).hooked(Hooked::Silent)
+}
+
+/// Closes `number`, told by the feed alone, a little after it happened.
+fn closed(number: u64) -> Occasion {
+    let closed = Occasion::of(APP, What::Closed { number }).hooked(Hooked::Silent);
+    closed.written_after(secs(2))
+}
+
+/// Makes answers to requests with this in their URL so many times one of this status.
+fn answer_with(bench: &Bench, part: &str, times: usize, status: u16) {
+    bench.wire.bend(part, times, move |answer| {
+        let body = b"{}".to_vec();
+        Ok(Answer { status, body, ..answer })
+    });
+}
+
+#[tokio::test]
+async fn a_closing_whose_history_gives_no_answer_keeps_nothing_else_waiting_and_is_given_up_in_the_end() {
+    // Invariant 10
+    let (bench, feed) = bench().await;
+    bench.happen(&closed(1));
+    answer_with(&bench, "/issues/1/events", usize::MAX, 502);
+    bench.pass(2);
+    let (mut requests, mut failures, mut gaps) = (0, 0, 0);
+    for minute in 0..60 {
+        let told = bench.happen(&comment());
+        let round = bench.round().await;
+        assert_eq!(round.written.accepted, 1, "{minute}");
+        assert_eq!(bench.sent().last().map(String::as_str), told.event_id());
+        if minute == 0 {
+            assert_eq!(bench.row(&feed).note.as_deref(), Some("server_fault"));
+            assert_eq!(round.tally.errors[0].1.word(), "server_fault");
+        }
+        requests += round.requests.len();
+        failures += round.tally.failures;
+        gaps += round.tally.counts.gaps;
+        bench.pass(60);
+    }
+    // At growing intervals, and no more than a few times.
+    assert_eq!((gaps, failures), (1, 6));
+    assert!(requests <= 60 + 6 + 2, "{requests}");
+    assert_eq!((bench.row(&feed).note, bench.sent().len()), (None, 60));
+}
+
+#[tokio::test]
+async fn a_closing_that_was_left_has_its_webhooks_id_when_its_history_is_there_again() {
+    let (bench, _) = bench().await;
+    let closing = bench.happen(&closed(1));
+    let told = bench.happen(&comment());
+    answer_with(&bench, "/issues/1/events", 2, 502);
+    bench.pass(2);
+    for _ in 0..6 {
+        bench.round().await;
+        bench.pass(60);
+    }
+    let ids = [told.event_id().unwrap(), closing.event_id().unwrap()];
+    assert_eq!(bench.sent(), ids);
+    let row = bench.event(ids[1]).await.unwrap();
+    assert_eq!(
+        row.event.occurred_at,
+        Some(closing.at),
+        "what comes late can be put in order"
+    );
+}
+
+#[tokio::test]
+async fn what_may_not_be_asked_for_is_given_up_at_once_and_no_time_is_made_up_for_it() {
+    for status in [403, 404] {
+        let (bench, _) = bench().await;
+        bench.happen(&closed(1));
+        bench.happen(&comment());
+        answer_with(&bench, "/issues/1/events", usize::MAX, status);
+        bench.pass(2);
+        let round = bench.round().await;
+        assert_eq!((round.written.accepted, round.tally.counts.gaps), (1, 1), "{status}");
+        assert_eq!(round.tally.failures, 1, "{status}");
+        bench.pass(60);
+        assert_eq!(bench.round().await.requests.len(), 1, "{status}");
+        assert_eq!(bench.events().await.len(), 1, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_attempt_that_cannot_be_had_keeps_no_other_run_waiting() {
+    for status in [502, 403] {
+        let mut bench = Bench::new();
+        let feed = bench.add_feed(FeedKind::Runs, APP, token());
+        bench.round().await;
+        bench.pass(60);
+        let run = || Occasion::of(APP, What::run("fix", "failure")).hooked(Hooked::Silent);
+        let one = bench.happen_ago(&run(), 30);
+        let conclusion = "failure".to_owned();
+        let again = Occasion::of(
+            APP,
+            What::Rerun {
+                run: one.id,
+                conclusion,
+            },
+        )
+        .hooked(Hooked::Silent);
+        bench.happen(&again);
+        answer_with(&bench, "/attempts/", usize::MAX, status);
+        let (mut failures, mut gaps, mut asked) = (0, 0, 0);
+        for minute in 0..60 {
+            bench.happen(&run());
+            let round = bench.round().await;
+            // The run's last attempt needs nobody to be asked.
+            assert_eq!(
+                round.written.accepted,
+                if minute == 0 { 2 } else { 1 },
+                "{status} {minute}"
+            );
+            failures += round.tally.failures;
+            gaps += round.tally.counts.gaps;
+            asked += round.asked("/attempts/");
+            bench.pass(60);
+        }
+        let tries = if status == 502 { 6 } else { 1 };
+        assert_eq!((failures, gaps), (tries, 1), "{status}");
+        assert_eq!(u64::try_from(asked).unwrap(), tries, "{status}");
+        assert_eq!((bench.sent().len(), bench.row(&feed).note), (61, None), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_that_spent_the_last_request_is_taken_but_for_what_needs_another() {
+    // S3-20
+    let (bench, _) = bench().await;
+    let closing = bench.happen_ago(&closed(1), 50);
+    for seconds in (0..40).rev() {
+        bench.happen_ago(&comment(), seconds);
+    }
+    lock(&bench.fake).leave("token", 1, bench.now() + secs(600));
+    let last = bench.round().await;
+    assert_eq!((last.requests.len(), last.written.accepted), (1, 40));
+    assert_eq!((last.tally.throttled, last.tally.failures), (0, 0));
+    for _ in 0..10 {
+        bench.pass(60);
+        assert_eq!(bench.round().await.requests, []);
+    }
+    bench.pass(5);
+    assert_eq!(bench.round().await.written.accepted, 1);
+    assert_eq!(bench.sent().last().map(String::as_str), closing.event_id());
+}
+
+#[tokio::test]
+async fn many_that_get_no_answer_cost_a_bounded_number_of_requests_and_each_is_given_up() {
+    let (bench, feed) = bench().await;
+    for branch in 0..39 {
+        let opened = Occasion::of(APP, What::pull_request(&format!("b{branch}"))).hooked(Hooked::Silent);
+        bench.happen_ago(&opened.shown_after(None), 60);
+    }
+    for number in 1..=40 {
+        bench.happen(&closed(number));
+    }
+    answer_with(&bench, "/issues/", usize::MAX, 502);
+    bench.pass(2);
+    let (mut gaps, mut length) = (0, 0);
+    for _ in 0..120 {
+        bench.happen(&comment());
+        let round = bench.round().await;
+        assert_eq!(round.written.accepted, 1);
+        assert!(round.requests.len() <= 12, "{:?}", round.requests);
+        gaps += round.tally.counts.gaps;
+        length = bench.cursor(&feed).unwrap().len().max(length);
+        bench.pass(60);
+    }
+    assert_eq!(gaps, 40);
+    assert!(length < 20_000, "{length}");
+    assert_eq!(bench.events().await.len(), 120);
+}
