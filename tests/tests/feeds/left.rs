@@ -193,3 +193,65 @@ async fn many_that_get_no_answer_cost_a_bounded_number_of_requests_and_each_is_g
     assert!(length < 20_000, "{length}");
     assert_eq!(bench.events().await.len(), 120);
 }
+
+#[tokio::test]
+async fn a_place_that_gives_no_answer_is_given_up_and_what_comes_late_before_it_is_found_meanwhile() {
+    // COND-08: what is remembered of a place does not put off the reading of all pages.
+    let (bench, feed) = bench().await;
+    for seconds in (0..250).rev() {
+        bench.happen_ago(&comment(), seconds);
+    }
+    answer_with(&bench, "page=3", usize::MAX, 502);
+    let first = bench.round().await;
+    assert_eq!((first.written.accepted, first.tally.failures), (200, 1));
+    assert_eq!(bench.row(&feed).note.as_deref(), Some("server_fault"));
+    let late = bench.happen_ago(&comment().shown_after(Some(secs(1_200))), 150);
+    let (mut gaps, mut failures, mut requests) = (0, 0, 0);
+    for _ in 0..(3 * 60) {
+        bench.pass(60);
+        let round = bench.round().await;
+        gaps += round.tally.counts.gaps;
+        failures += round.tally.failures;
+        requests += round.requests.len();
+    }
+    assert_eq!(bench.sent().last().map(String::as_str), late.event_id());
+    // It is tried five times in each hour's reading, and each time it is given up.
+    assert!(
+        (3..=4).contains(&gaps) && (15..=20).contains(&failures),
+        "{gaps} {failures}"
+    );
+    assert!(requests <= 240, "{requests}");
+    // It is found once it can be read.
+    bench.wire.mend();
+    for _ in 0..61 {
+        bench.pass(60);
+        bench.round().await;
+    }
+    assert_eq!(bench.sent().len(), 251);
+}
+
+#[tokio::test]
+async fn all_pages_are_read_again_in_time_although_a_list_is_never_read_to_its_end() {
+    // COND-08
+    let (bench, _) = bench().await;
+    for seconds in (0..250).rev() {
+        bench.happen_ago(&comment(), seconds);
+    }
+    // A limit is no failure: the place stays.
+    let limit = |answer| {
+        let body = br#"{"message":"You have exceeded a secondary rate limit."}"#.to_vec();
+        Ok(Answer {
+            status: 429,
+            body,
+            ..answer
+        })
+    };
+    bench.wire.bend("page=3", usize::MAX, limit);
+    assert_eq!(bench.round().await.written.accepted, 200);
+    let late = bench.happen_ago(&comment().shown_after(Some(secs(1_200))), 150);
+    for _ in 0..(8 * 60) {
+        bench.pass(60);
+        bench.round().await;
+    }
+    assert_eq!(bench.sent().last().map(String::as_str), late.event_id());
+}

@@ -15,19 +15,23 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::value::RawValue;
 
 use super::{Asked, Round, refused};
-use crate::api::{Api, Credential, Limits, Request};
+use crate::api::{Answer, Api, Credential, Limits, Request};
 use crate::event::Repository;
 use crate::github::feed::{Item, NotAPage, event_item, events_page, run_item, runs_page};
 use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId, Turn};
 use crate::target::TargetKey;
 
-use memory::{Remembered, Validator};
+use memory::{Place, Remembered, Validator};
 use offer::Offered;
 
 /// Items of a page. GitHub gives no more, whatever it is asked for.
 const PAGE_ITEMS: usize = 100;
 /// Most pages of one poll: a search of runs shows a thousand.
 const PAGES_MAX: usize = 10;
+/// How often a page at which a list is to be read on is asked for before it is given up. The next reading of all pages finds it.
+const PLACE_TRIES_MAX: u32 = 5;
+/// How many turns a list may go on from a place before its pages are read from the first one again: one for each page.
+const PLACE_TURNS_MAX: u32 = 10;
 /// Items of the longest list of events (<https://docs.github.com/en/rest/activity/events>).
 const EVENTS_MAX: usize = 300;
 /// Items of the longest list of runs (<https://docs.github.com/en/rest/actions/workflow-runs>).
@@ -75,16 +79,50 @@ struct Listed {
 }
 
 /// What was listed in one poll, newest first.
+#[derive(Default)]
 struct Listing {
     items: Vec<Listed>,
     validator: Option<Validator>,
-    /// Everything to the end was read, by this poll or by those that it goes on from.
+    /// Every page was read, from the first to the end.
     is_whole: bool,
     /// The page that it stopped in front of.
-    stopped_at: Option<String>,
+    stopped_at: Option<Place>,
     /// The list is as long as it can be: what is behind it is not to be had.
     is_cut: bool,
     throttled: Option<SignedDuration>,
+    /// Why a page could not be read, in a word.
+    trouble: Option<&'static str>,
+}
+
+/// How far the pages of a list have been read.
+#[derive(Default)]
+struct Walk {
+    listing: Listing,
+    /// The page that is next.
+    next: Option<String>,
+    /// The page to go on at when there is nothing new.
+    resume: Option<String>,
+    /// Every page from here on is to be read, whatever it shows.
+    to_the_end: bool,
+}
+
+impl Walk {
+    /// Takes a page, and finds the next one: behind it, or where an earlier poll stopped.
+    fn take(&mut self, items: Vec<Listed>, behind: Option<String>, seen: &BTreeSet<String>) {
+        let is_covered = is_covered(&items, seen) && !self.to_the_end;
+        self.listing.items.extend(items);
+        if is_covered {
+            self.go_on();
+        } else {
+            self.next = behind;
+        }
+    }
+
+    /// Goes on where an earlier poll stopped, if one did, from there to the end.
+    fn go_on(&mut self) {
+        self.to_the_end = self.resume.is_some();
+        self.next = self.resume.take();
+    }
 }
 
 /// What came of one reading.
@@ -182,9 +220,13 @@ impl<A: Api> Feed<A> {
             ..Remembered::default()
         });
         let age = SignedDuration::from_secs(now.as_second().saturating_sub(memory.read_all));
-        // What was left may stand on any page.
+        // What was left may stand on any page. A place is gone on from first: a list that takes several turns is to come to its
+        // end. But one that does not must not keep all pages from being read again.
         let is_open = memory.unfinished || memory.has_due(now);
-        let reads_all = memory.resume.is_none() && (is_open || age >= self.config.read_all_every);
+        let reads_all = match memory.resume {
+            None => is_open || age >= self.config.read_all_every,
+            Some(_) => memory.turns >= PLACE_TURNS_MAX && age >= self.config.read_all_every,
+        };
         let seen: BTreeSet<String> = memory.marks.iter().cloned().collect();
         let listing = match self.list(round, &memory, &seen, reads_all).await? {
             Ok(listing) => listing,
@@ -202,7 +244,7 @@ impl<A: Api> Feed<A> {
             trouble,
             ..
         } = self.offer(round, &listing, &mut memory, &seen).await?;
-        if reads_all && all && listing.is_whole {
+        if all && listing.is_whole {
             let gone = memory.forget_gone(self.kind, &listing);
             round.counts.gaps = round.counts.gaps.saturating_add(gone);
         }
@@ -211,11 +253,18 @@ impl<A: Api> Feed<A> {
         memory.unfinished = !all;
         // What was not offered is read again, from where this poll began to read.
         if all {
-            memory.resume = listing.stopped_at;
+            memory.stop_at(listing.stopped_at);
+        } else if reads_all {
+            memory.stop_at(None);
         }
-        if all && listing.is_whole {
+        // Since its beginning: one that does not come to its end is no reason to wait for longer.
+        if reads_all {
             memory.read_all = now.as_second();
         }
+        memory.turns = match memory.resume {
+            Some(_) if !reads_all => memory.turns.saturating_add(1),
+            Some(_) | None => 0,
+        };
         let polled = match (listing.throttled.or(throttled), written) {
             (Some(span), _) => Polled::Throttled(span),
             (None, 0) => Polled::Empty,
@@ -224,7 +273,7 @@ impl<A: Api> Feed<A> {
         Ok(Read {
             polled,
             cursor: serde_json::to_string(&memory).ok().and_then(Cursor::new),
-            trouble,
+            trouble: listing.trouble.or(trouble),
         })
     }
 
@@ -236,19 +285,48 @@ impl<A: Api> Feed<A> {
         seen: &BTreeSet<String>,
         reads_all: bool,
     ) -> Result<Result<Listing, Polled>, PollError> {
+        let mut walk = match self.first(round, memory, seen, reads_all).await? {
+            Ok(walk) => walk,
+            Err(polled) => return Ok(Err(polled)),
+        };
+        let goes_on = memory.resume.is_some() && !reads_all;
+        for _ in 1..PAGES_MAX {
+            let Some(url) = walk.next.take() else { break };
+            if !self.page(round, memory, seen, &mut walk, url).await {
+                break;
+            }
+        }
+        let mut listing = walk.listing;
+        if goes_on && walk.resume.is_none() && listing.stopped_at.is_none() {
+            // It went on from a place: what is behind the last page of this turn is for the next.
+            listing.stopped_at = walk.next.take().map(Place::new);
+        }
+        if listing.stopped_at.is_none() {
+            listing.is_whole = reads_all && listing.trouble.is_none();
+            // More behind the last page there can be.
+            listing.is_cut |= walk.next.is_some();
+        }
+        let shown_max = match self.kind {
+            FeedKind::Events => EVENTS_MAX,
+            FeedKind::Runs => RUNS_MAX,
+        };
+        listing.is_cut |= listing.items.len() >= shown_max;
+        Ok(Ok(listing))
+    }
+
+    /// Reads the first page, and says where the next one is.
+    async fn first(
+        &self,
+        round: &mut Round<'_, A>,
+        memory: &Remembered,
+        seen: &BTreeSet<String>,
+        reads_all: bool,
+    ) -> Result<Result<Walk, Polled>, PollError> {
         let right = self.credential.target.to_string();
         let validator = memory
             .validator
             .as_ref()
             .filter(|known| !reads_all && known.right == right);
-        let mut listing = Listing {
-            items: Vec::new(),
-            validator: None,
-            is_whole: false,
-            stopped_at: None,
-            is_cut: false,
-            throttled: None,
-        };
         let url = self.first_page();
         let first = Request {
             etag: validator.map(|known| known.etag.as_str()),
@@ -258,17 +336,21 @@ impl<A: Api> Feed<A> {
         if let Some(over) = refused(&self.id, &asked) {
             return over.map(Err);
         }
-        let mut resume = memory.resume.clone();
-        // Whether every page from here on is to be read, whatever it shows.
-        let mut to_the_end = reads_all;
-        let mut next = match asked {
-            Asked::NotModified(answer) if resume.is_some() => {
-                to_the_end = true;
-                listing.validator = validator.map(|known| Validator {
-                    next: answer.next.is_some(),
-                    ..known.clone()
-                });
-                resume.take()
+        let unchanged = |answer: &Answer| {
+            validator.map(|known| Validator {
+                next: answer.next.is_some(),
+                ..known.clone()
+            })
+        };
+        let mut walk = Walk {
+            resume: memory.resume.clone().filter(|_| !reads_all),
+            to_the_end: reads_all,
+            ..Walk::default()
+        };
+        match asked {
+            Asked::NotModified(answer) if walk.resume.is_some() => {
+                walk.listing.validator = unchanged(&answer);
+                walk.go_on();
             }
             Asked::NotModified(answer) => {
                 let was_alone = validator.is_some_and(|known| !known.next);
@@ -277,11 +359,8 @@ impl<A: Api> Feed<A> {
                     return Ok(Err(Polled::Empty));
                 }
                 // The first page is the same and a second one came behind it.
-                listing.validator = validator.map(|known| Validator {
-                    next: true,
-                    ..known.clone()
-                });
-                answer.next
+                walk.listing.validator = unchanged(&answer);
+                walk.next = answer.next;
             }
             Asked::Fine(answer) => {
                 // A whole answer that asks for nothing lets the feed fall back to its own interval.
@@ -291,80 +370,68 @@ impl<A: Api> Feed<A> {
                     source_id: self.id.clone(),
                     word: "shape",
                 })?;
-                listing.validator = answer.etag.map(|etag| Validator {
+                walk.listing.validator = answer.etag.map(|etag| Validator {
                     etag,
                     right,
                     next: answer.next.is_some(),
                 });
-                let covered = is_covered(&items, seen) && !to_the_end;
-                listing.items = items;
-                if covered {
-                    to_the_end = resume.is_some();
-                    resume.take()
-                } else {
-                    answer.next
-                }
+                walk.take(items, answer.next, seen);
             }
             // Why a poll ends that has done nothing yet: said above.
-            Asked::Ended | Asked::OutOfTime | Asked::Throttled(_) | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
-                None
+            Asked::Ended | Asked::OutOfTime | Asked::Throttled(_) | Asked::Misconfigured(_) | Asked::Unanswered(_) => {}
+        }
+        Ok(Ok(walk))
+    }
+
+    /// Reads a page behind the first. Says whether there may be another one.
+    async fn page(
+        &self,
+        round: &mut Round<'_, A>,
+        memory: &Remembered,
+        seen: &BTreeSet<String>,
+        walk: &mut Walk,
+        url: String,
+    ) -> bool {
+        let mut place = memory.place(url);
+        // What is not for us a second time will not be.
+        let mut tries_max = PLACE_TRIES_MAX;
+        let word = match round.get(&place.url).await {
+            Asked::Fine(answer) => match self.read_page(&answer.body) {
+                Ok(items) => {
+                    walk.take(items, answer.next, seen);
+                    return true;
+                }
+                Err(NotAPage) => "shape",
+            },
+            // Past the end is an end.
+            Asked::Ended => {
+                walk.listing.is_cut = true;
+                return false;
             }
+            Asked::Throttled(span) => {
+                walk.listing.throttled = Some(span);
+                walk.listing.stopped_at = Some(place);
+                return false;
+            }
+            Asked::OutOfTime => {
+                walk.listing.stopped_at = Some(place);
+                return false;
+            }
+            Asked::Misconfigured(word) => {
+                tries_max = 2;
+                word
+            }
+            Asked::NotModified(_) => "shape",
+            Asked::Unanswered(word) => word,
         };
-        let place = memory.resume.as_deref();
-        for _ in 1..PAGES_MAX {
-            let Some(url) = next.take() else { break };
-            let page = match round.get(&url).await {
-                Asked::Fine(answer) => self.read_page(&answer.body).map(|items| (items, answer.next)),
-                // Past the end is an end.
-                Asked::Ended => {
-                    listing.is_cut = true;
-                    break;
-                }
-                Asked::Throttled(span) => {
-                    listing.throttled = Some(span);
-                    listing.stopped_at = Some(url);
-                    break;
-                }
-                // What cannot be had a second time is no place to wait at: the next reading of all pages finds another way.
-                Asked::Misconfigured(_) if place == Some(&url) => Err(NotAPage),
-                Asked::NotModified(_) | Asked::OutOfTime | Asked::Misconfigured(_) | Asked::Unanswered(_) => {
-                    listing.stopped_at = Some(url);
-                    break;
-                }
-            };
-            let Ok((items, behind)) = page else {
-                if place == Some(&url) {
-                    listing.is_whole = true;
-                    round.counts.gaps = round.counts.gaps.saturating_add(1);
-                } else {
-                    listing.stopped_at = Some(url);
-                }
-                break;
-            };
-            let covered = is_covered(&items, seen) && !to_the_end;
-            listing.items.extend(items);
-            next = if covered {
-                to_the_end = resume.is_some();
-                resume.take()
-            } else {
-                behind
-            };
+        walk.listing.trouble = Some(word);
+        place.tries = place.tries.saturating_add(1);
+        if place.tries < tries_max {
+            walk.listing.stopped_at = Some(place);
+        } else {
+            round.counts.gaps = round.counts.gaps.saturating_add(1);
         }
-        let shown_max = match self.kind {
-            FeedKind::Events => EVENTS_MAX,
-            FeedKind::Runs => RUNS_MAX,
-        };
-        if place.is_some() && resume.is_none() {
-            // It went on from a place: what is behind the last page of this turn is for the next.
-            listing.stopped_at = listing.stopped_at.or(next.take());
-        }
-        if listing.stopped_at.is_none() {
-            listing.is_whole |= to_the_end;
-            // More behind the last page there can be.
-            listing.is_cut |= next.is_some();
-        }
-        listing.is_cut |= listing.items.len() >= shown_max;
-        Ok(Ok(listing))
+        false
     }
 }
 

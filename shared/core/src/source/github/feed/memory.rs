@@ -27,7 +27,7 @@ pub(super) struct Remembered {
     /// The validator of the first page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) validator: Option<Validator>,
-    /// When all pages were read last, in seconds.
+    /// When all pages were begun to be read last, in seconds.
     pub(super) read_all: i64,
     /// Something of the last poll was not offered: read all of it again.
     #[serde(default)]
@@ -35,9 +35,28 @@ pub(super) struct Remembered {
     /// The page that the last poll stopped in front of. The next one goes on there once it is through with what is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) resume: Option<String>,
+    /// How often that page could not be read.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) resume_tries: u32,
+    /// Polls since all pages were begun to be read, where there is such a place.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(super) turns: u32,
     /// Items that need a request of their own and had no answer to it, by their marks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) left: BTreeMap<String, Left>,
+}
+
+/// A page that is to be read, and how often it could not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) url: String,
+    pub(super) tries: u32,
+}
+
+impl Place {
+    pub(super) fn new(url: String) -> Self {
+        Self { url, tries: 0 }
+    }
 }
 
 /// A page's validator. It belongs to the right that it was got with.
@@ -81,6 +100,21 @@ pub(super) enum Leaving {
 }
 
 impl Remembered {
+    /// The page at `url`, and what is known of it.
+    pub(super) fn place(&self, url: String) -> Place {
+        let is_known = self.resume.as_ref() == Some(&url);
+        Place {
+            url,
+            tries: if is_known { self.resume_tries } else { 0 },
+        }
+    }
+
+    /// Remembers where the list is to be read on.
+    pub(super) fn stop_at(&mut self, place: Option<Place>) {
+        self.resume_tries = place.as_ref().map_or(0, |place| place.tries);
+        self.resume = place.map(|place| place.url);
+    }
+
     /// Whether an item that was left may be tried again.
     pub(super) fn has_due(&self, now: Timestamp) -> bool {
         self.left.values().any(|left| left.again <= now.as_second())
@@ -149,6 +183,11 @@ impl Remembered {
         });
         self.marks = marks;
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Whether what was left as `left` hangs on the item that is listed with `mark`.
