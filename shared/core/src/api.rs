@@ -87,6 +87,10 @@ pub struct Answer {
     pub etag: Option<String>,
     /// Where the next page is.
     pub next: Option<String>,
+    /// Where the page before this one is.
+    pub prev: Option<String>,
+    /// Where the last page is, on a page that is not the last.
+    pub last: Option<String>,
     /// How long GitHub wants between two polls of this feed, in seconds.
     pub poll_interval_s: Option<u32>,
     /// What GitHub's own clock said.
@@ -113,11 +117,14 @@ impl Answer {
     #[must_use]
     pub fn read<'a>(status: u16, header: impl Fn(&'static str) -> Option<&'a str>, body: Vec<u8>) -> Self {
         let number = |name| header(name)?.trim().parse().ok();
+        let linked = |relation| header("link").and_then(|link| target_of(link, relation));
         let reset = header("x-ratelimit-reset").and_then(|text| text.trim().parse().ok());
         Self {
             status,
             etag: header("etag").map(str::to_owned),
-            next: header("link").and_then(next_of),
+            next: linked("next"),
+            prev: linked("prev"),
+            last: linked("last"),
             poll_interval_s: number("x-poll-interval"),
             date: header("date").and_then(http_date),
             retry_after_s: number("retry-after"),
@@ -128,8 +135,8 @@ impl Answer {
     }
 }
 
-/// The target of `rel="next"` in a `Link` header (RFC 8288).
-fn next_of(link: &str) -> Option<String> {
+/// The target of this relation in a `Link` header (RFC 8288).
+fn target_of(link: &str, relation: &str) -> Option<String> {
     let mut rest = link;
     while let Some((_, after)) = rest.split_once('<') {
         let (target, after) = after.split_once('>')?;
@@ -137,12 +144,12 @@ fn next_of(link: &str) -> Option<String> {
             Some((parameters, _)) => after.split_at_checked(parameters.len())?,
             None => (after, ""),
         };
-        let is_next = parameters.split(';').any(|parameter| {
+        let is_it = parameters.split(';').any(|parameter| {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = value.trim().trim_end_matches(',').trim().trim_matches('"');
-            name.trim().eq_ignore_ascii_case("rel") && value.split_whitespace().any(|rel| rel == "next")
+            name.trim().eq_ignore_ascii_case("rel") && value.split_whitespace().any(|rel| rel == relation)
         });
-        if is_next {
+        if is_it {
             return Some(target.to_owned());
         }
         rest = following;
@@ -242,6 +249,9 @@ mod tests {
         ] {
             assert_eq!(next(none), None, "{none}");
         }
+        let between = answer(&[("link", two)]);
+        assert_eq!(between.prev.as_deref(), Some("https://api.github.com/x?page=1"));
+        assert_eq!(between.last, None);
     }
 
     #[test]

@@ -154,14 +154,25 @@ impl Query {
     }
 }
 
-/// The page of `list` that is asked for, and its `Link` header: where the next page is, and the last.
+/// The page of `list` that is asked for, and its `Link` header: where the pages around it are, and the first and the last.
 pub(super) fn page<T>(list: Vec<T>, query: &Query, url: &str) -> (Vec<T>, Option<String>) {
     let (page, per_page) = (query.page(), query.per_page());
     let last = list.len().div_ceil(per_page);
-    let link = (page < last).then(|| {
-        let to = |page: usize| format!("{url}?{}", query.with("page", &page.to_string()));
-        format!("<{}>; rel=\"next\", <{}>; rel=\"last\"", to(page + 1), to(last))
-    });
+    let to = |page: usize, relation: &str| {
+        let query = query.with("page", &page.to_string());
+        format!("<{url}?{query}>; rel=\"{relation}\"")
+    };
+    let mut links = Vec::new();
+    if page > 1 {
+        links.push(to(page - 1, "prev"));
+    }
+    if page < last {
+        links.extend([to(page + 1, "next"), to(last, "last")]);
+    }
+    if page > 1 {
+        links.push(to(1, "first"));
+    }
+    let link = (!links.is_empty()).then(|| links.join(", "));
     let shown = list.into_iter().skip(query.skipped()).take(per_page);
     (shown.collect(), link)
 }

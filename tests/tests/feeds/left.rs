@@ -3,7 +3,7 @@
 use forebay_core::api::Answer;
 use forebay_core::source::SourceId;
 use forebay_core::source::github::FeedKind;
-use forebay_tests::github::{Hooked, Occasion, What, lock};
+use forebay_tests::github::{HookTarget, Hooked, Occasion, What, lock};
 use forebay_tests::polling::{Bench, token};
 use forebay_tests::samples::secs;
 
@@ -28,6 +28,10 @@ fn comment() -> Occasion {
 fn closed(number: u64) -> Occasion {
     let closed = Occasion::of(APP, What::Closed { number }).hooked(Hooked::Silent);
     closed.written_after(secs(2))
+}
+
+fn reopened(number: u64) -> Occasion {
+    Occasion::of(APP, What::Reopened { number }).hooked(Hooked::Silent)
 }
 
 /// Makes answers to requests with this in their URL so many times one of this status.
@@ -254,4 +258,44 @@ async fn all_pages_are_read_again_in_time_although_a_list_is_never_read_to_its_e
         bench.round().await;
     }
     assert_eq!(bench.sent().last().map(String::as_str), late.event_id());
+}
+
+#[tokio::test]
+async fn a_closing_at_the_end_of_a_long_history_is_the_one_that_its_webhook_tells_of() {
+    let (bench, _) = bench().await;
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    for day in (1..=300).rev() {
+        bench.happen_ago(&closed(1).shown_after(None), day * 86_400);
+        bench.happen_ago(&reopened(1).shown_after(None), day * 86_400 - 60);
+    }
+    let last = bench.happen(&closed(1).hooked(Hooked::Delivered));
+    bench.deliver().await;
+    bench.pass(2);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.written.duplicates), (0, 1));
+    assert_eq!(bench.sent(), [last.event_id().unwrap()]);
+    assert_eq!(bench.events().await, [last.event_id().unwrap()]);
+    // Its beginning, and from its end back to what was long before.
+    assert_eq!(round.asked("/issues/1/events"), 3);
+}
+
+#[tokio::test]
+async fn a_closing_in_the_middle_of_a_very_long_history_is_given_up_and_has_no_time_made_up() {
+    let (bench, _) = bench().await;
+    let flip = |ago: i64| {
+        bench.happen_ago(&closed(1).shown_after(None), ago);
+        bench.happen_ago(&reopened(1).shown_after(None), ago - 30);
+    };
+    (0..100).for_each(|number| flip(80_000 - 60 * number));
+    bench.happen_ago(&closed(1), 70_000);
+    bench.happen_ago(&reopened(1).shown_after(None), 69_000);
+    (0..400).for_each(|number| flip(60_000 - 60 * number));
+    let (mut gaps, mut asked) = (0, 0);
+    for _ in 0..60 {
+        let round = bench.round().await;
+        gaps += round.tally.counts.gaps;
+        asked = round.asked("/issues/").max(asked);
+        bench.pass(60);
+    }
+    assert_eq!((gaps, asked, bench.events().await.len()), (1, 6, 0));
 }

@@ -206,21 +206,6 @@ async fn a_pull_request_that_is_closed_again_has_an_id_for_each_time_and_they_ar
 }
 
 #[tokio::test]
-async fn a_closing_at_the_end_of_a_long_history_takes_no_time_from_its_beginning() {
-    let bench = bench();
-    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
-    for day in (1..=300).rev() {
-        let hidden = |occasion: Occasion| occasion.hooked(Hooked::Silent).shown_after(None);
-        bench.happen_ago(&hidden(closed(Hooked::Silent)), day * 86_400);
-        bench.happen_ago(&hidden(reopened()), day * 86_400 - 60);
-    }
-    let last = bench.happen(&closed(Hooked::Delivered).written_after(secs(0)));
-    bench.round().await;
-    bench.deliver().await;
-    assert_eq!(bench.events().await, [last.event_id().unwrap()]);
-}
-
-#[tokio::test]
 async fn three_pages_are_all_there_is_and_a_refusal_behind_them_is_an_end() {
     // FEED-08
     let bench = bench();

@@ -292,10 +292,10 @@ fn recorded_runs_and_histories_are_read() {
         .map(|entry| text(&entry["created_at"]));
     for at in closings {
         let at: Timestamp = at.parse().unwrap();
-        assert_eq!(closed_near(&history.answer.body, at).unwrap(), Some(at));
+        assert_eq!(closed_near(&history.answer.body, at).unwrap().at, Some(at));
     }
     assert_eq!(
-        closed_near(&history.answer.body, near + secs(86_400 * 365)).unwrap(),
+        closed_near(&history.answer.body, near + secs(86_400 * 365)).unwrap().at,
         None
     );
 }

@@ -356,14 +356,22 @@ fn or_insert(object: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// When an issue was closed, by a page of its history: the closing nearest to `near`, if one is near it.
+/// What a page of an issue's history says of one closing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closing {
+    /// When it was: the closing nearest to the time that was asked for, if one is near it.
+    pub at: Option<Timestamp>,
+    /// The page begins before that: what is older is not near.
+    pub reaches_back: bool,
+}
+
+/// What a page of an issue's history says of its closing about `near`. Another closing is no answer.
 ///
-/// The page is one of `/repos/{owner}/{name}/issues/{number}/events`. A long history is not read to its end, and another
-/// closing is no answer.
+/// The page is one of `/repos/{owner}/{name}/issues/{number}/events`.
 ///
 /// # Errors
 /// [`NotAPage`] where the page is none.
-pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Option<Timestamp>, NotAPage> {
+pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Closing, NotAPage> {
     #[derive(Deserialize)]
     struct Entry {
         #[serde(default)]
@@ -372,10 +380,15 @@ pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Option<Timestamp>, No
         created_at: Option<String>,
     }
     let entries: Vec<Entry> = serde_json::from_slice(body).or(Err(NotAPage))?;
-    let closings = entries.iter().filter(|entry| entry.event.as_deref() == Some("closed"));
-    let times = closings.filter_map(|entry| instant(entry.created_at.as_deref()?));
+    let at = |entry: &Entry| instant(entry.created_at.as_deref()?);
     let apart = |at: &Timestamp| at.duration_since(near).abs();
-    Ok(times.min_by_key(apart).filter(|at| apart(at) <= CLOSED_APART_MAX))
+    let closings = entries.iter().filter(|entry| entry.event.as_deref() == Some("closed"));
+    let nearest = closings.filter_map(at).min_by_key(apart);
+    let oldest = entries.iter().filter_map(at).min();
+    Ok(Closing {
+        at: nearest.filter(|at| apart(at) <= CLOSED_APART_MAX),
+        reaches_back: oldest.is_some_and(|oldest| near.duration_since(oldest) > CLOSED_APART_MAX),
+    })
 }
 
 #[cfg(test)]
@@ -455,7 +468,8 @@ mod tests {
             {"event": "reopened", "created_at": "2026-01-02T03:04:05Z"},
             {"event": "closed", "created_at": "2026-01-02T09:00:00Z"}, {"event": "merged"}, {}
         ]);
-        let at = closed_near(history.to_string().as_bytes(), closed.near).unwrap();
+        let Closing { at, reaches_back } = closed_near(history.to_string().as_bytes(), closed.near).unwrap();
+        assert!(!reaches_back, "what is older may be as near");
         assert_eq!(at.unwrap().to_string(), "2026-01-02T03:04:03Z");
         let Item {
             meaning: ItemMeaning::Event(event, names),
@@ -468,9 +482,13 @@ mod tests {
         assert_eq!(event.id.as_str(), "github/pull_request/560000001/closed/1767323043");
         assert_eq!((names[0].branch.as_str(), names[0].pull), ("f", 9));
         assert_eq!(closed_near(b"{}", closed.near), Err(NotAPage));
-        assert_eq!(closed_near(b"[]", closed.near), Ok(None));
+        assert_eq!(closed_near(b"[]", closed.near), Ok(Closing::default()));
         let another = br#"[{"event": "closed", "created_at": "2026-01-01T00:00:00Z"}]"#;
-        assert_eq!(closed_near(another, closed.near), Ok(None));
+        let none = Closing {
+            at: None,
+            reaches_back: true,
+        };
+        assert_eq!(closed_near(another, closed.near), Ok(none));
     }
 
     #[test]

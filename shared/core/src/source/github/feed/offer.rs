@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 use super::memory::{Leaving, Remembered, Want};
 use super::{Feed, FeedKind, Listed, Listing, PAGE_ITEMS};
 use crate::api::Api;
-use crate::github::feed::{Attempt, Closed, ItemMeaning, closed_near, event_item, run_item};
+use crate::github::feed::{Attempt, Closed, ItemMeaning, NotAPage, closed_near, event_item, run_item};
 use crate::ports::ErrorKind;
 use crate::source::github::{Asked, Round};
 use crate::source::{Found, PollCounts, PollError, Written};
 
 /// Most earlier attempts of one run that are asked for. The list shows the last one only.
 const EARLIER_ATTEMPTS_MAX: u64 = 10;
-/// Most pages of an issue's history that are read for a time of closing.
+/// Most pages of an issue's history that are read for a time of closing, besides the first one.
 const HISTORY_PAGES_MAX: usize = 5;
 /// Most requests for single items that may fail in one poll: where all of them fail, they are not to use up the hour's budget.
 const FAILED_MAX: usize = 10;
@@ -234,7 +234,8 @@ impl<A: Api> Feed<A> {
         }
     }
 
-    /// When something was closed, by its history.
+    /// When something was closed, by its history: read from its first page, which is all of most of them, and else from its end
+    /// backwards, since what a feed tells of is not long past. Nobody's time is taken in its place: it would be another event's.
     async fn closed_at(&self, round: &mut Round<'_, A>, closed: &Closed, offered: &Offered) -> Result<Timestamp, Want> {
         offered.may_ask()?;
         let Closed {
@@ -242,28 +243,32 @@ impl<A: Api> Feed<A> {
             number,
             near,
         } = closed;
-        let mut next = Some(format!(
-            "/repos/{repository}/issues/{number}/events?per_page={PAGE_ITEMS}"
-        ));
+        let mut url = format!("/repos/{repository}/issues/{number}/events?per_page={PAGE_ITEMS}");
         let mut nearest: Option<Timestamp> = None;
-        for _ in 0..HISTORY_PAGES_MAX {
-            let Some(url) = next.take() else { break };
-            match round.get(&url).await {
-                Asked::Fine(answer) => {
-                    let found = closed_near(&answer.body, *near).ok().flatten();
-                    let candidates = [nearest, found].into_iter().flatten();
-                    nearest = candidates.min_by_key(|at| at.duration_since(*near).abs());
-                    next = answer.next;
-                }
-                other @ (Asked::NotModified(_)
-                | Asked::OutOfTime
-                | Asked::Ended
-                | Asked::Throttled(_)
-                | Asked::Misconfigured(_)
-                | Asked::Unanswered(_)) => return Err(Want::of(&other)),
+        // The page behind the first: whoever comes back to it has read all.
+        let mut second = None;
+        for page in 0..=HISTORY_PAGES_MAX {
+            let asked = round.get(&url).await;
+            let Asked::Fine(answer) = asked else {
+                return Err(Want::of(&asked));
+            };
+            let closing = closed_near(&answer.body, *near).map_err(|NotAPage| Want::Answer("shape"))?;
+            let candidates = [nearest, closing.at].into_iter().flatten();
+            nearest = candidates.min_by_key(|at| at.duration_since(*near).abs());
+            let next = if page == 0 {
+                second = answer.next;
+                answer.last
+            } else {
+                answer
+                    .prev
+                    .filter(|_| !closing.reaches_back && second.as_ref() != Some(&url))
+            };
+            match next {
+                Some(next) => url = next,
+                None => return nearest.ok_or(Want::Answer("unstated")),
             }
         }
-        Ok(nearest.unwrap_or(*near))
+        nearest.ok_or(Want::Nothing("too_long"))
     }
 
     /// Gives an event to the writer, and counts what is none.
