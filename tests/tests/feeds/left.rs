@@ -1,6 +1,7 @@
 //! What a feed cannot tell of yet: it is left, tried again and given up in the end, and nothing else waits for it.
 
 use forebay_core::api::Answer;
+use forebay_core::ports::ErrorClass;
 use forebay_core::source::SourceId;
 use forebay_core::source::github::FeedKind;
 use forebay_tests::github::{HookTarget, Hooked, Occasion, What, lock};
@@ -298,4 +299,62 @@ async fn a_closing_in_the_middle_of_a_very_long_history_is_given_up_and_has_no_t
         bench.pass(60);
     }
     assert_eq!((gaps, asked, bench.events().await.len()), (1, 6, 0));
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
+    // S3-17: a comment's item carries the text and its own.
+    let (bench, _) = bench().await;
+    for seconds in (0..140).rev() {
+        let said = "x".repeat(20_000);
+        let comment = Occasion::of(APP, What::comment(1, &said)).hooked(Hooked::Silent);
+        bench.happen_ago(&comment, seconds);
+    }
+    let limited = |answer: Answer| {
+        if answer.body.len() > 1_024 * 1_024 {
+            Err(ErrorClass::TooLarge)
+        } else {
+            Ok(answer)
+        }
+    };
+    bench.wire.bend("/events", usize::MAX, limited);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.tally.failures), (140, 0));
+    assert!(round.requests.len() <= 9, "{:?}", round.requests);
+    // Its validator is that of the smaller page.
+    bench.pass(60);
+    let unchanged = bench.round().await;
+    assert_eq!((unchanged.requests.len(), unchanged.tally.counts.not_modified), (1, 1));
+    bench.happen(&comment());
+    bench.pass(60);
+    let next = bench.round().await;
+    assert_eq!((next.requests.len(), next.written.accepted), (2, 1));
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_large_behind_the_first_is_read_in_smaller_ones() {
+    let (bench, _) = bench().await;
+    for seconds in (0..250).rev() {
+        bench.happen_ago(&comment(), seconds);
+    }
+    for large in ["per_page=100&page=2", "per_page=50&page=3"] {
+        bench.wire.bend(large, usize::MAX, |_| Err(ErrorClass::TooLarge));
+    }
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.tally.failures), (250, 0));
+    assert_eq!(round.tally.counts.gaps, 0);
+    assert!(round.requests.len() <= 10, "{:?}", round.requests);
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_large_whatever_its_size_is_a_failure_after_a_few_requests() {
+    let (bench, feed) = bench().await;
+    bench.happen(&comment());
+    bench.wire.bend("/events", usize::MAX, |_| Err(ErrorClass::TooLarge));
+    let round = bench.round().await;
+    assert_eq!((round.requests.len(), round.tally.failures), (5, 1));
+    assert_eq!(bench.row(&feed).note.as_deref(), Some("too_large"));
+    bench.wire.mend();
+    bench.pass(3_600);
+    assert_eq!(bench.round().await.written.accepted, 1);
 }

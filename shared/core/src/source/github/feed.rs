@@ -6,6 +6,7 @@
 
 mod memory;
 mod offer;
+mod page;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,11 +24,14 @@ use crate::target::TargetKey;
 
 use memory::{Place, Remembered, Validator};
 use offer::Offered;
+use page::{PageNumber, fewer, is_too_large};
 
 /// Items of a page. GitHub gives no more, whatever it is asked for.
 const PAGE_ITEMS: usize = 100;
 /// Most pages of one poll: a search of runs shows a thousand.
 const PAGES_MAX: usize = 10;
+/// The same where a page was too large and smaller ones are read: enough for all events in the smallest.
+const SMALL_PAGES_MAX: usize = 30;
 /// How often a page at which a list is to be read on is asked for before it is given up. The next reading of all pages finds it.
 const PLACE_TRIES_MAX: u32 = 5;
 /// How many turns a list may go on from a place before its pages are read from the first one again: one for each page.
@@ -167,11 +171,11 @@ impl<A: Api> Feed<A> {
         }
     }
 
-    fn first_page(&self) -> String {
+    fn first_page(&self, items: usize) -> String {
         let repository = self.repository.as_str();
         match self.kind {
-            FeedKind::Events => format!("/repos/{repository}/events?per_page={PAGE_ITEMS}"),
-            FeedKind::Runs => format!("/repos/{repository}/actions/runs?status=completed&per_page={PAGE_ITEMS}"),
+            FeedKind::Events => format!("/repos/{repository}/events?per_page={items}"),
+            FeedKind::Runs => format!("/repos/{repository}/actions/runs?status=completed&per_page={items}"),
         }
     }
 
@@ -290,15 +294,17 @@ impl<A: Api> Feed<A> {
             Err(polled) => return Ok(Err(polled)),
         };
         let goes_on = memory.resume.is_some() && !reads_all;
-        for _ in 1..PAGES_MAX {
-            let Some(url) = walk.next.take() else { break };
+        let mut pages = 1_usize;
+        while let Some(url) = walk.next.take_if(|next| pages < pages_max(next)) {
+            pages = pages.saturating_add(1);
             if !self.page(round, memory, seen, &mut walk, url).await {
                 break;
             }
         }
         let mut listing = walk.listing;
-        if goes_on && walk.resume.is_none() && listing.stopped_at.is_none() {
-            // It went on from a place: what is behind the last page of this turn is for the next.
+        let is_small = walk.next.as_deref().is_some_and(|next| pages_max(next) > PAGES_MAX);
+        if (goes_on && walk.resume.is_none() || is_small) && listing.stopped_at.is_none() {
+            // What is behind the last page of this turn is for the next, if it went on from a place or read small pages.
             listing.stopped_at = walk.next.take().map(Place::new);
         }
         if listing.stopped_at.is_none() {
@@ -327,12 +333,21 @@ impl<A: Api> Feed<A> {
             .validator
             .as_ref()
             .filter(|known| !reads_all && known.right == right);
-        let url = self.first_page();
-        let first = Request {
-            etag: validator.map(|known| known.etag.as_str()),
-            ..Request::get(&url, &self.credential)
+        // Where the whole page was too large, its smaller one is asked for until all pages are read again.
+        let mut size = validator.map_or(PAGE_ITEMS, |known| known.items);
+        let asked = loop {
+            let url = self.first_page(size);
+            let known = validator.filter(|known| known.items == size);
+            let first = Request {
+                etag: known.map(|known| known.etag.as_str()),
+                ..Request::get(&url, &self.credential)
+            };
+            let asked = round.ask(first).await;
+            match fewer(size).filter(|_| is_too_large(&asked)) {
+                Some(fewer) => size = fewer,
+                None => break asked,
+            }
         };
-        let asked = round.ask(first).await;
         if let Some(over) = refused(&self.id, &asked) {
             return over.map(Err);
         }
@@ -374,6 +389,7 @@ impl<A: Api> Feed<A> {
                     etag,
                     right,
                     next: answer.next.is_some(),
+                    items: size,
                 });
                 walk.take(items, answer.next, seen);
             }
@@ -395,7 +411,7 @@ impl<A: Api> Feed<A> {
         let mut place = memory.place(url);
         // What is not for us a second time will not be.
         let mut tries_max = PLACE_TRIES_MAX;
-        let word = match round.get(&place.url).await {
+        let word = match get_page(round, &place.url).await {
             Asked::Fine(answer) => match self.read_page(&answer.body) {
                 Ok(items) => {
                     walk.take(items, answer.next, seen);
@@ -432,6 +448,28 @@ impl<A: Api> Feed<A> {
             round.counts.gaps = round.counts.gaps.saturating_add(1);
         }
         false
+    }
+}
+
+/// Asks for a page, and for smaller ones that begin where it does while it is too large.
+async fn get_page<A: Api>(round: &mut Round<'_, A>, url: &str) -> Asked {
+    let mut asked = round.get(url).await;
+    let mut page = PageNumber::of(url);
+    while is_too_large(&asked)
+        && let Some(smaller) = page.smaller()
+    {
+        page = smaller;
+        asked = round.get(&page.on(url)).await;
+    }
+    asked
+}
+
+/// Most pages of a poll whose next one is `url`.
+fn pages_max(url: &str) -> usize {
+    if PageNumber::of(url).items < PAGE_ITEMS {
+        SMALL_PAGES_MAX
+    } else {
+        PAGES_MAX
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{FeedKind, Listing};
+use super::{FeedKind, Listing, PAGE_ITEMS};
 
 /// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
 const EVENT_MARKS_MAX: usize = 400;
@@ -59,13 +59,16 @@ impl Place {
     }
 }
 
-/// A page's validator. It belongs to the right that it was got with.
+/// A page's validator. It belongs to the right that it was got with, and to the page's size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Validator {
     pub(super) etag: String,
     pub(super) right: String,
     /// There was a second page.
     pub(super) next: bool,
+    /// Items of the page.
+    #[serde(default = "whole_page", skip_serializing_if = "is_whole_page")]
+    pub(super) items: usize,
 }
 
 /// An item that was left.
@@ -183,6 +186,15 @@ impl Remembered {
         });
         self.marks = marks;
     }
+}
+
+fn whole_page() -> usize {
+    PAGE_ITEMS
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_whole_page(items: &usize) -> bool {
+    *items == PAGE_ITEMS
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
