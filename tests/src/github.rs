@@ -78,6 +78,8 @@ pub struct Asked {
     pub target: String,
     /// What was answered; `None` where nothing was.
     pub status: Option<u16>,
+    /// Until when the answer left nothing to ask with, by the test's clock.
+    pub spent_until: Option<Timestamp>,
 }
 
 /// A GitHub.

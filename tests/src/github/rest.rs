@@ -35,12 +35,17 @@ impl FakeGithub {
         if let Some(reply) = &mut reply {
             reply.date(now + self.clock_offset);
         }
+        let spent_until = reply
+            .as_ref()
+            .and_then(spent_until)
+            .map(|reset| reset - self.clock_offset);
         self.remember(Asked {
             at: now,
             caller: caller.map_or_else(|| "refused".to_owned(), |caller| caller.name()),
             method: request.method.to_owned(),
             target: target.to_owned(),
             status: reply.as_ref().map(|reply| reply.status),
+            spent_until,
         });
         reply
     }
@@ -245,6 +250,15 @@ impl FakeGithub {
         let shown = shown.into_iter().map(|repository| bodies.repository(repository));
         (shown.collect(), link)
     }
+}
+
+/// When there is something left again, by an answer's headers, where there is nothing now.
+fn spent_until(reply: &Reply) -> Option<Timestamp> {
+    let is_spent = reply.header("x-ratelimit-remaining") == Some("0");
+    let reset = reply.header("x-ratelimit-reset")?.parse().ok();
+    reset
+        .filter(|_| is_spent)
+        .and_then(|at| Timestamp::from_second(at).ok())
 }
 
 /// What the App may do where it is installed.

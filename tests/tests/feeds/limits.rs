@@ -298,6 +298,19 @@ async fn without_a_right_the_hours_sixty_requests_are_never_overdrawn() {
 }
 
 #[tokio::test]
+async fn without_a_right_an_answer_without_news_costs_one_write_more_which_spaces_the_others() {
+    // S3-22: where it costs a request of the hour's sixty, pollers that know nothing of each other have to be told.
+    let mut bench = Bench::new();
+    add_feeds(&mut bench, "app", 1, &anonymous("api.github.com"));
+    bench.round().await;
+    bench.pass(65);
+    let unchanged = bench.round().await;
+    assert_eq!((unchanged.requests.len(), unchanged.tally.counts.not_modified), (1, 1));
+    let writes: Vec<_> = unchanged.store.iter().filter(|call| call.is_write()).collect();
+    assert_eq!(writes, [&StoreCall::Claim, &StoreCall::Rest]);
+}
+
+#[tokio::test]
 async fn a_wait_longer_than_the_run_ends_it_at_once_and_puts_nobody_off() {
     // S3-20
     let mut bench = Bench::new();
@@ -321,28 +334,60 @@ async fn a_wait_longer_than_the_run_ends_it_at_once_and_puts_nobody_off() {
     assert_eq!(bench.round().await.tally.polls, 200);
 }
 
+/// Polls beside one another.
+const BESIDE: usize = 4;
+
+/// A caller's limit.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    /// When it was told.
+    since: Timestamp,
+    until: Timestamp,
+    /// Requests that came after it in the same moment: they were under way already.
+    beside: usize,
+}
+
 /// When each caller may be asked again, and what was asked too early.
 #[derive(Default)]
 struct Judge {
-    closed: BTreeMap<String, Timestamp>,
+    closed: BTreeMap<String, Limit>,
     /// What the next refusal will say.
     says: BTreeMap<String, Timestamp>,
     refused: usize,
+    spent: usize,
 }
 
 impl Judge {
     fn see(&mut self, requests: &[Asked]) {
         for asked in requests {
-            let closed = self.closed.get(&asked.caller).copied();
-            assert!(
-                closed.is_none_or(|until| asked.at >= until),
-                "{asked:?} before {closed:?}"
-            );
-            if matches!(asked.status, Some(403 | 429)) {
-                self.refused += 1;
-                let until = self.says.get(&asked.caller).copied();
-                self.closed
-                    .insert(asked.caller.clone(), until.unwrap_or(asked.at + secs(60)));
+            if let Some(limit) = self.closed.get_mut(&asked.caller)
+                && asked.at < limit.until
+            {
+                limit.beside += 1;
+                let is_beside = asked.at == limit.since && limit.beside < BESIDE;
+                assert!(is_beside, "{asked:?} within {limit:?}");
+            }
+            let until = match asked.status {
+                Some(403 | 429) => {
+                    self.refused += 1;
+                    let said = self.says.get(&asked.caller).copied();
+                    Some(said.unwrap_or(asked.at + secs(60)))
+                }
+                // An answer like any other, but for its being the last one.
+                _ => asked.spent_until,
+            };
+            let Some(until) = until else { continue };
+            self.spent += usize::from(asked.status == Some(200));
+            let fresh = Limit {
+                since: asked.at,
+                until,
+                beside: 0,
+            };
+            let known = self.closed.entry(asked.caller.clone()).or_insert(fresh);
+            if known.since == asked.at {
+                known.until = until.max(known.until);
+            } else {
+                *known = fresh;
             }
         }
     }
@@ -353,7 +398,8 @@ async fn over_a_day_of_limits_no_credential_is_asked_before_its_time_and_the_oth
     // RATE-01, RATE-04, RATE-06, RATE-09
     for seed in [1, 2, 3] {
         let mut chance = Chance::new(seed);
-        let bench = bench(3);
+        let mut bench = bench(3);
+        bench.concurrency = BESIDE;
         let callers = ["token", "installation:acme"];
         let mut judge = Judge::default();
         let mut limited_until = BTreeMap::from(callers.map(|caller| (caller, bench.now())));
@@ -396,6 +442,13 @@ async fn over_a_day_of_limits_no_credential_is_asked_before_its_time_and_the_oth
                     }
                 }
             }
+            // An answer with news costs a request: some of them are the last.
+            for name in ["acme/app0", "acme/web0"] {
+                if chance.percent(30) {
+                    let branch = "fix".to_owned();
+                    bench.happen(&Occasion::of(name, What::Push { branch }));
+                }
+            }
             if minute % 97 == 0 {
                 lock(&bench.fake).set_clock_offset(secs(chance.within(-900..900)));
             }
@@ -415,7 +468,11 @@ async fn over_a_day_of_limits_no_credential_is_asked_before_its_time_and_the_oth
             }
             bench.pass(60);
         }
-        assert!(limits > 30 && judge.refused > 10, "{limits} {}", judge.refused);
+        let told = (judge.refused, judge.spent);
+        assert!(
+            limits > 30 && judge.refused > 10 && judge.spent > 3,
+            "{limits} {told:?}"
+        );
     }
 }
 
