@@ -107,23 +107,48 @@ async fn a_failure_of_forty_days_ago_wakes_nobody_when_it_is_met_later() {
     assert_eq!(bench.sent(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_run_that_is_not_over_is_no_failure_whatever_else_its_item_says() {
-    // ORD-02: of two items with the same time the one that is over counts.
-    let bench = bench();
-    let failed = bench.happen(&run("failure"));
+/// The next list of runs shows none of them as over.
+fn unfinish(bench: &Bench) {
     bench.wire.bend("/actions/runs", 1, |answer| {
         let text = String::from_utf8(answer.body.clone()).unwrap();
         let body = text.replace("\"completed\"", "\"in_progress\"").into_bytes();
         Ok(Answer {
+            status: 200,
             body,
             etag: None,
             ..answer
         })
     });
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_over_is_no_failure_whatever_else_its_item_says() {
+    // ORD-02, the other way round: of two items with the same time the one that is over counts.
+    let bench = bench();
+    let failed = bench.happen(&run("failure"));
+    unfinish(&bench);
     assert_eq!(bench.round().await.written.accepted, 0);
     bench.pass(60);
     assert_eq!(bench.round().await.written.accepted, 1);
+    assert_eq!(bench.sent(), [attempt(&failed, 1)]);
+}
+
+#[tokio::test]
+async fn a_run_that_was_over_stays_so_though_an_item_of_the_same_time_says_otherwise() {
+    // ORD-02: a, which is completed, then b, which is in progress.
+    let bench = bench();
+    let failed = bench.happen(&run("failure"));
+    assert_eq!(bench.round().await.written.accepted, 1);
+    let before = bench.event(&attempt(&failed, 1)).await.unwrap().event;
+    bench.pass(60);
+    bench.happen_ago(&run("success"), 3_600);
+    unfinish(&bench);
+    let round = bench.round().await;
+    assert_eq!((round.requests[0].status, round.written.accepted), (Some(200), 0));
+    assert_eq!(bench.event(&attempt(&failed, 1)).await.unwrap().event, before);
+    bench.pass(60);
+    let round = bench.round().await;
+    assert_eq!((round.written.accepted, round.written.duplicates), (0, 0));
     assert_eq!(bench.sent(), [attempt(&failed, 1)]);
 }
 
