@@ -1,0 +1,323 @@
+//! Asking for what is missing, and what becomes of it.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::answer::{Detail, Stop};
+use super::hooks::Hooks;
+use super::{Becomes, Missing, MissingStore, Recovery, Remedy};
+use crate::api::{Api, Method, Request};
+use crate::delivery::{DeliveryKey, EventName};
+use crate::ports::ErrorKind;
+use crate::source::github::{Asked, Round};
+use crate::source::{PollError, Readback};
+
+/// What is about to be forgotten is not asked for any more.
+const RETENTION_MARGIN: SignedDuration = SignedDuration::from_secs(60);
+/// A delivery is there, and may not be asked for.
+const MAY_NOT_REDELIVER: &str = "may_not_redeliver";
+/// How much longer each wait for a delivery that was asked for is than the one before. From a minute on, six of them reach
+/// over two days: an outage of our own must not use up all that GitHub may be asked.
+const PATIENCE_GROWTH: i32 = 6;
+/// The longest of them.
+const PATIENCE_MAX: SignedDuration = SignedDuration::from_hours(24);
+/// So many are asked for where none of them is had. What is wrong is wrong with all of them then, as far as anybody can tell: a
+/// broken credential must not cost a turn's requests each turn.
+const REFUSALS_MAX: usize = 3;
+/// How long those are left alone then. Others have their turn meanwhile, and once that is mended none waits longer.
+const PUT_OFF: SignedDuration = SignedDuration::from_mins(15);
+
+/// What came of asking for a missing delivery.
+enum Got {
+    /// GitHub did it, or would not do just this: it answers us, and lets us ask.
+    Answer,
+    /// It is gone, which says nothing of what we may ask for.
+    Gone,
+}
+
+/// Whether GitHub answers us in this turn, and lets us ask.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Others {
+    Had,
+    #[default]
+    NotHad,
+}
+
+/// A missing delivery that was asked for in vain.
+struct Failed<'m> {
+    missing: &'m Missing,
+    /// There was no answer, and no refusal.
+    is_unanswered: bool,
+}
+
+/// What came of asking for what is due.
+#[derive(Default)]
+struct Asking<'m> {
+    /// Whether any was had.
+    others: Others,
+    /// What was not had. Each may have failed alone.
+    failed: Vec<Failed<'m>>,
+    /// Why the first of them was not.
+    why: Option<PollError>,
+    /// Why no more is asked for.
+    over: Option<Stop>,
+}
+
+impl<'m> Asking<'m> {
+    /// Whether another one is asked for.
+    fn goes_on(&self) -> bool {
+        self.others == Others::Had || self.failed.len() < REFUSALS_MAX
+    }
+
+    /// Takes in what came of asking for `missing`.
+    fn take(&mut self, missing: &'m Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
+        match got {
+            Ok(Got::Answer) => self.others = Others::Had,
+            Ok(Got::Gone) => {}
+            Err(Stop::Failed(error @ (PollError::Unanswered { .. } | PollError::Misconfigured { .. }))) => {
+                let is_unanswered = matches!(error, PollError::Unanswered { .. });
+                self.failed.push(Failed { missing, is_unanswered });
+                self.why.get_or_insert(error);
+            }
+            Err(Stop::Failed(error @ PollError::Unkept { .. })) => return Err(Stop::Failed(error)),
+            Err(over @ Stop::Over(_)) => self.over = Some(over),
+        }
+        Ok(())
+    }
+}
+
+impl<A: Api, M: MissingStore> Recovery<A, M> {
+    /// Asks for what is missing, oldest first, as far as the budgets go. Says whether they may have been too small.
+    pub(super) async fn work_off(&self, round: &mut Round<'_, A>, hooks: &Hooks) -> Result<bool, Stop> {
+        let now = round.now();
+        let due = self.store.due_missing(&self.id, now, self.config.requests_max).await;
+        let due = due.map_err(|error| self.unkept(error))?;
+        if due.is_empty() {
+            return Ok(false);
+        }
+        let keys: Vec<DeliveryKey> = due.iter().map(|missing| missing.key.clone()).collect();
+        let kept = self.store.kept(&keys).await.map_err(|error| self.unkept(error))?;
+        let mut asking = Asking::default();
+        for missing in &due {
+            if kept.contains(&missing.key) {
+                self.here(round, missing).await?;
+                continue;
+            }
+            let log = match self.log_of(missing, hooks, now) {
+                Ok(log) => log,
+                Err(becomes) => {
+                    self.settle(round, missing, becomes).await?;
+                    continue;
+                }
+            };
+            if !asking.goes_on() {
+                continue;
+            }
+            let got = match self.config.remedy {
+                Remedy::Redeliver => self.redeliver(round, missing, log).await,
+                Remedy::Fetch => self.fetch(round, missing, log).await,
+            };
+            asking.take(missing, got)?;
+            if asking.over.is_some() {
+                break;
+            }
+        }
+        for failed in &asking.failed {
+            self.settle_failed(round, failed, asking.others).await?;
+        }
+        match (asking.over, asking.why) {
+            (Some(over), _) => Err(over),
+            (None, Some(error)) if asking.others == Others::NotHad => Err(Stop::Failed(error)),
+            (None, Some(_) | None) => Ok(due.len() >= self.config.requests_max),
+        }
+    }
+
+    /// Remembers of a missing delivery that it was asked for in vain.
+    async fn settle_failed(&self, round: &mut Round<'_, A>, failed: &Failed<'_>, others: Others) -> Result<(), Stop> {
+        let missing = failed.missing;
+        match others {
+            // It is this one that fails: it was asked for, and not for ever.
+            Others::Had => self.settle(round, missing, self.asked_now(round, missing)).await,
+            // It makes room for those behind it, or the oldest that cannot be had would keep all others waiting.
+            Others::NotHad => {
+                let may_be_heard = failed.is_unanswered && self.config.remedy == Remedy::Redeliver;
+                let missing = Missing {
+                    // GitHub may have heard what it did not answer, and it may come for that reason. However often that happens, it
+                    // counts as one attempt and no more: an outage of GitHub's uses up none of the others.
+                    asked: missing.asked.max(u32::from(may_be_heard)),
+                    ..missing.clone()
+                };
+                self.settle(round, &missing, Becomes::PutOff(put_off(round.now())))
+                    .await
+            }
+        }
+    }
+
+    /// The log that a missing delivery can be got from, or what becomes of it without being asked for.
+    fn log_of<'l>(&self, missing: &Missing, hooks: &'l Hooks, now: Timestamp) -> Result<&'l str, Becomes> {
+        let kept_for = self.config.retention.saturating_sub(RETENTION_MARGIN);
+        let forgotten_at = missing.delivered_at.saturating_add(kept_for);
+        if forgotten_at.is_ok_and(|forgotten_at| now >= forgotten_at) {
+            return Err(Becomes::Lost("expired"));
+        }
+        let hook = missing.key.hook.as_str();
+        let Some(log) = hooks.logs.get(hook) else {
+            return Err(if hooks.logs.is_empty() && hooks.others.contains(hook) {
+                // No hook is ours, and this one was: it may be the address that we know them by which is wrong.
+                Becomes::PutOff(put_off(now))
+            } else {
+                Becomes::Lost("no_hook")
+            });
+        };
+        if missing.too_large && self.config.remedy == Remedy::Redeliver {
+            return Err(Becomes::Lost("too_large"));
+        }
+        if missing.asked >= self.config.attempts_max {
+            return Err(Becomes::Lost("asked_too_often"));
+        }
+        Ok(log)
+    }
+
+    fn asked_now(&self, round: &Round<'_, A>, missing: &Missing) -> Becomes {
+        let due_at = round.now().saturating_add(self.patience(missing.asked));
+        Becomes::Asked(due_at.unwrap_or(Timestamp::MAX))
+    }
+
+    /// A missing delivery is here. Where it was asked for, that is why, as far as anybody can tell: GitHub brings none again by
+    /// itself, and what it held back and brought just then, minutes late, counts as recovery's too. The other way round, what was
+    /// asked for in vain would count as brought, and hide that webhooks lose.
+    async fn here(&self, round: &mut Round<'_, A>, missing: &Missing) -> Result<(), Stop> {
+        if missing.asked > 0 {
+            let alone = self
+                .store
+                .attribute(&missing.key)
+                .await
+                .map_err(|error| self.unkept(error))?;
+            if alone {
+                round.counts.attributed = round.counts.attributed.saturating_add(1);
+            }
+            round.counts.recovered = round.counts.recovered.saturating_add(1);
+        }
+        self.settle(round, missing, Becomes::Here).await
+    }
+
+    /// How long a delivery that was asked for `asked` times before may take now until it is asked for again.
+    fn patience(&self, asked: u32) -> SignedDuration {
+        let growth = PATIENCE_GROWTH.saturating_pow(asked);
+        self.config.patience.saturating_mul(growth).min(PATIENCE_MAX)
+    }
+
+    async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
+        let url = format!("{log}/{}/attempts", missing.attempt_id);
+        let post = Request {
+            method: Method::Post,
+            ..Request::get(&url, &self.credential)
+        };
+        if !round.may_ask() {
+            return Err(Stop::Over(None));
+        }
+        // First: who dies between the request and a note behind it leaves a delivery that recovery has asked for and that counts as
+        // a webhook's. Who dies between this note and the request has used up an attempt, and no more.
+        self.settle(round, missing, self.asked_now(round, missing)).await?;
+        let got = match round.ask(post).await {
+            Asked::Fine(_) => {
+                round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
+                return Ok(Got::Answer);
+            }
+            other @ (Asked::NotModified(_)
+            | Asked::Ended
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => self.refused(round, missing, log, other).await,
+        };
+        if let Err(Stop::Over(_)) = got {
+            // GitHub did nothing, or was not asked: that was no attempt, and it is due as before.
+            self.settle(round, missing, Becomes::PutOff(missing.due_at)).await?;
+        }
+        got
+    }
+
+    async fn fetch(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
+        let body = match round.get(&format!("{log}/{}", missing.attempt_id)).await {
+            Asked::Fine(answer) => answer.body,
+            Asked::Ended => {
+                self.settle(round, missing, self.asked_now(round, missing)).await?;
+                return Ok(Got::Answer);
+            }
+            other @ (Asked::NotModified(_)
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => return self.refused(round, missing, log, other).await,
+        };
+        let detail = serde_json::from_slice::<Detail>(&body).ok();
+        let payload = detail.and_then(|detail| detail.request.payload);
+        let readback = payload
+            .zip(EventName::parse(&missing.event_name))
+            .map(|(payload, event_name)| Readback {
+                host: self.config.host.clone(),
+                key: missing.key.clone(),
+                event_name,
+                payload: payload.get().as_bytes().to_vec(),
+            });
+        let becomes = match readback {
+            None => Becomes::Lost("no_payload"),
+            Some(readback) => match round.turn.writer.write_delivery(readback).await {
+                Ok(_) => {
+                    round.counts.recovered = round.counts.recovered.saturating_add(1);
+                    Becomes::Here
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
+                    Becomes::Lost(error.class.as_str())
+                }
+                Err(error) => return Err(self.unkept(error)),
+            },
+        };
+        self.settle(round, missing, becomes).await?;
+        Ok(Got::Answer)
+    }
+
+    /// What follows for a missing delivery from a request that did not get it.
+    async fn refused(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str, asked: Asked) -> Result<Got, Stop> {
+        match asked {
+            // GitHub will not do it now. It is asked again some time, as it is noted, and no more often than anything else.
+            Asked::Ended => Ok(Got::Answer),
+            // GitHub answers like this for what is gone, and for what one may not do.
+            Asked::Misconfigured("not_found") => match round.get(&format!("{log}/{}", missing.attempt_id)).await {
+                Asked::Misconfigured("not_found") | Asked::Ended => {
+                    self.settle(round, missing, Becomes::Lost("gone")).await?;
+                    Ok(Got::Gone)
+                }
+                Asked::Fine(_) => Err(self.misconfigured(MAY_NOT_REDELIVER)),
+                other @ (Asked::NotModified(_)
+                | Asked::OutOfTime
+                | Asked::Throttled(_)
+                | Asked::Misconfigured(_)
+                | Asked::Unanswered(_)) => self.fine(other).map(|_| Got::Answer),
+            },
+            Asked::Unanswered("too_large") => {
+                self.settle(round, missing, Becomes::Lost("too_large")).await?;
+                Ok(Got::Answer)
+            }
+            other @ (Asked::Fine(_)
+            | Asked::NotModified(_)
+            | Asked::OutOfTime
+            | Asked::Throttled(_)
+            | Asked::Misconfigured(_)
+            | Asked::Unanswered(_)) => self.fine(other).map(|_| Got::Answer),
+        }
+    }
+
+    async fn settle(&self, round: &mut Round<'_, A>, missing: &Missing, becomes: Becomes) -> Result<(), Stop> {
+        if let Becomes::Lost(_) = becomes {
+            round.counts.lost = round.counts.lost.saturating_add(1);
+        }
+        let settled = self.store.settle_missing(&self.id, missing, becomes, round.now()).await;
+        settled.map_err(|error| self.unkept(error))
+    }
+}
+
+/// When what is put off is due again.
+fn put_off(now: Timestamp) -> Timestamp {
+    now.saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX)
+}
