@@ -22,6 +22,8 @@ const DEPLOY: Duration = Duration::from_secs(60);
 const STACK_NAME: &str = "forebay";
 const CHANGE_SET: &str = "local";
 const BUCKET: &str = "forebay-code";
+/// Where the packaged template is put: the bucket, and a key in it.
+const TEMPLATE: &str = "/forebay-code/template.yaml";
 const FAILED_REMEDY: &str = "look into the emulator's log, and check the template with cfn-lint";
 
 /// What differs from the template's defaults.
@@ -83,8 +85,11 @@ pub(crate) async fn deploy(
     upload(control, binaries).await?;
     let template = read_template(workspace)?;
     let template = template::with_code(&template, &|binary| format!("s3://{BUCKET}/{binary}.zip"))?;
+    // A request takes 51,200 bytes of a template, a bucket a million, as `sam deploy` does it too
+    // (<https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html>).
+    control.s3_put(TEMPLATE, template.as_bytes()).await?;
     let source_queue_url = make_source_queue(control).await?;
-    create(control, &template, purpose, github).await?;
+    create(control, &format!("{endpoint}{TEMPLATE}"), purpose, github).await?;
     let functions = functions(control).await?;
     let webhook_url = webhook_url(control, endpoint, &functions).await?;
     let stack = Stack {
@@ -150,12 +155,12 @@ async fn make_source_queue(control: &Control) -> Result<String, Error> {
 }
 
 /// Makes the stack by a change set: transforms are only allowed there.
-async fn create(control: &Control, template: &str, purpose: Purpose, github: Option<&str>) -> Result<(), Error> {
+async fn create(control: &Control, template_url: &str, purpose: Purpose, github: Option<&str>) -> Result<(), Error> {
     let named = [("StackName", STACK_NAME), ("ChangeSetName", CHANGE_SET)];
     let mut request: Vec<(String, &str)> = named.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let mut set = |name: String, value| request.push((name, value));
     set("ChangeSetType".to_owned(), "CREATE");
-    set("TemplateBody".to_owned(), template);
+    set("TemplateURL".to_owned(), template_url);
     set("Capabilities.member.1".to_owned(), "CAPABILITY_IAM");
     set("Capabilities.member.2".to_owned(), "CAPABILITY_AUTO_EXPAND");
     let source = queue_arn(SOURCE_QUEUE);
