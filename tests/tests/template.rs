@@ -799,15 +799,53 @@ fn each_binary_has_the_name_of_its_folder_and_a_short_main() {
 }
 
 #[test]
-fn what_is_lost_for_good_sounds_an_alarm_on_the_metric_that_counts_it() {
-    // REDL-07; the name is the one that the poller's line of metrics has, in a test of its own.
+fn every_alarm_says_what_to_do_is_silent_without_news_and_watches_a_metric_that_there_is() {
+    // REDL-07, SIG-07; that the code writes these names is shown where it writes them, and README lists them.
     let template = Template::read();
-    let alarm = template.at("/Resources/LostDeliveries/Properties");
-    assert_eq!(alarm["MetricName"], "PollerLost");
+    let readme = std::fs::read_to_string(format!("{WORKSPACE}/README.md")).unwrap();
+    let namespace = template.at("/Resources/WebhookFunction/Properties/Environment/Variables/METRICS_NAMESPACE");
+    let alarms = template.resources("AWS::CloudWatch::Alarm");
+    let alarms: BTreeMap<&str, &Value> = alarms
+        .into_iter()
+        .map(|(name, alarm)| (name, &alarm["Properties"]))
+        .collect();
+    for (name, alarm) in &alarms {
+        let metric = alarm["MetricName"].as_str().unwrap();
+        if alarm["Namespace"] == *namespace {
+            assert!(readme.contains(&format!("`{metric}`")), "{name}: {metric}");
+        } else {
+            let known = [
+                ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
+                ("AWS/Lambda", "Throttles"),
+            ];
+            let watched = (alarm["Namespace"].as_str().unwrap(), metric);
+            assert!(known.contains(&watched), "{name}: {watched:?}");
+        }
+        assert!(alarm["AlarmDescription"].as_str().unwrap().len() > 80, "{name}");
+        assert_eq!(alarm["TreatMissingData"], "notBreaching", "{name}");
+        assert_eq!(alarm["ComparisonOperator"], "GreaterThanThreshold", "{name}");
+        assert!(!alarm["AlarmActions"].is_null(), "{name}");
+    }
+    let lost = alarms["LostDeliveries"];
     assert_eq!(
-        alarm["Namespace"],
-        *template.at("/Resources/WebhookFunction/Properties/Environment/Variables/METRICS_NAMESPACE")
+        (&lost["MetricName"], &lost["Threshold"]),
+        (&"PollerLost".into(), &0.into())
     );
-    assert_eq!((&alarm["Threshold"], &alarm["Statistic"]), (&0.into(), &"Sum".into()));
-    assert_eq!(alarm["TreatMissingData"], "notBreaching");
+    let secret = serde_json::json!([
+        { "Name": "Outcome", "Value": "refused" },
+        { "Name": "Refusal", "Value": "no_webhook_secret" },
+    ]);
+    assert_eq!(alarms["NoWebhookSecret"]["Dimensions"], secret);
+    for name in [
+        "MissingDeliveries",
+        "MisconfiguredSources",
+        "PermanentFailures",
+        "OverdueEvents",
+        "ShedTargets",
+        "ThrottledWebhook",
+        "InboxDeadLettersbuilder",
+        "InboxDeadLettersDispatcher",
+    ] {
+        assert!(alarms.contains_key(name), "{name}: {:?}", alarms.keys());
+    }
 }
