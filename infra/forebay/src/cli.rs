@@ -47,7 +47,7 @@ pub(crate) enum Command {
     /// Open, close and list the sessions of agents
     #[command(subcommand)]
     Session(SessionCommand),
-    /// Look at the first messages of an inbox, and leave them there
+    /// Look at the first messages of an inbox; each look counts as a receive
     ///
     /// An inbox is a FIFO queue. A look shows its head, at most ten messages; while a consumer handles a message, the rest
     /// of that message's group (one issue or pull request) is hidden. Every look counts as a receive, and after
@@ -83,7 +83,8 @@ pub(crate) enum Command {
     Gaps(GapsArgs),
     /// List the deliveries that GitHub made and the ledger lacks
     ///
-    /// First those that may still come: recovery asks GitHub to deliver them again, at growing waits. Then those that are lost,
+    /// One shows here two to three minutes after it failed. First come those that may still arrive: recovery asks GitHub to
+    /// deliver them again, at growing waits, and what has arrived meanwhile says so. Then those that are lost,
     /// and why: GitHub's log forgot them (`expired`, `gone`), the function cannot take them (`too_large`), the hook is no longer there
     /// (`no_hook`), or asking was of no use (`asked_too_often`). Redeliver one by hand in GitHub's settings of the hook, if
     /// it is still shown there. Lost ones are listed for ten days.

@@ -74,7 +74,8 @@ impl Meant {
             return Ok(Self::Described(own));
         }
         let local = Workspace::find().and_then(|workspace| StackFile::read(&workspace));
-        let remedy = "start the local stack with `forebay local`, or name another stack's environment with --env-file";
+        let remedy =
+            "start the local stack with `cargo forebay local`, or name another stack's environment with --env-file";
         let local = local.attempting(|| "find a stack".to_owned(), remedy)?;
         Ok(Self::Local(local))
     }

@@ -36,7 +36,7 @@ impl Emulator {
     /// Starts the emulator on `port`, or on a free one. Its files are in `state`, under the name of its `purpose`.
     pub(crate) fn start(tools: &Tools, state: &Path, purpose: Purpose, port: Option<u16>) -> Result<Self, Error> {
         let name = purpose.name();
-        let port = port.map_or_else(free_port, Ok)?;
+        let port = port.map_or_else(free_port, is_free)?;
         let endpoint = format!("http://127.0.0.1:{port}");
         let log = state.join(format!("{name}-emulator.log"));
         let scratch = scratch(state, purpose);
@@ -154,6 +154,14 @@ pub(crate) fn scratch(state: &Path, purpose: Purpose) -> PathBuf {
 }
 
 /// A port that nothing listens on. Somebody may take it before the emulator does; then the emulator ends and says so.
+/// `port`, where nothing listens there: what does could be another stack, which would be deployed to.
+fn is_free(port: u16) -> Result<u16, Error> {
+    let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    let remedy = "leave --port out, or end what listens there";
+    listening.attempting(|| format!("listen on port {port} of 127.0.0.1"), remedy)?;
+    Ok(port)
+}
+
 fn free_port() -> Result<u16, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
@@ -177,4 +185,22 @@ fn tail(path: &Path) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let last = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
     last.iter().flat_map(|line| ["\n    ", line]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_on_which_something_listens_is_refused_before_anything_is_deployed_to_it() {
+        let somebody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = somebody.local_addr().unwrap().port();
+        let refused = is_free(port).unwrap_err();
+        assert!(
+            refused.to_string().starts_with(&format!("listen on port {port} ")),
+            "{refused}"
+        );
+        drop(somebody);
+        assert_eq!(is_free(port).unwrap(), port);
+    }
 }

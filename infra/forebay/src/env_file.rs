@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Attempt as _, Error};
 
-const REMEDY: &str = "give a file as `forebay env` prints it, or a JSON object of texts";
+const REMEDY: &str = "give a file as `cargo forebay env` prints it, or a JSON object of texts";
 
 /// Variables by name.
 pub(crate) type Variables = BTreeMap<String, String>;

@@ -98,7 +98,7 @@ impl Loss {
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.basis_points {
-            None => f.write_str("no feed and no recovery has told of anything that webhooks could have lost"),
+            None => f.write_str("no rate, since no other net has told of anything that feeds tell of"),
             Some(points) => {
                 let (percent, hundredths) = (points / 100, points % 100);
                 write!(
@@ -238,7 +238,10 @@ impl fmt::Display for Gaps {
         write!(f, "\nsince {}: {}", self.since, self.nets.loss)?;
         let others = self.nets.total.lost.saturating_sub(self.nets.loss.lost);
         if others > 0 {
-            write!(f, "\nand {others} of kinds that feeds do not tell of")?;
+            write!(
+                f,
+                "\nbesides, webhooks lost {others} of kinds that feeds do not tell of"
+            )?;
         }
         if self.truncated {
             write!(f, "\nonly the newest {LOOKED_THROUGH_MAX} events were looked through")?;
@@ -353,7 +356,7 @@ mod tests {
         assert_eq!(Nets::of(&[queued]), Nets::default());
         let alone = Nets::of(&[seen(Kind::Comment, "acme/app", &[Net::Webhook])]);
         assert_eq!((alone.loss.of, alone.loss.basis_points), (0, None));
-        assert!(alone.loss.to_string().starts_with("no feed"));
+        assert!(alone.loss.to_string().starts_with("no rate"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const SHOWN_MAX: u32 = 10_000;
 /// Most rows that are looked through for those that are asked for.
 const LOOKED_THROUGH_MAX: usize = 10_000;
 
-const NOTHING: &str = "nothing in this time; look further back with --since";
+const NOTHING: &str = "nothing in this time that is asked for; look further back with --since, or leave a filter out";
 
 /// What to list.
 #[derive(Args, Clone, Debug)]

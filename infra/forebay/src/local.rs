@@ -218,7 +218,13 @@ fn happenings(f: &mut fmt::Formatter<'_>, github: &str) -> fmt::Result {
     writeln!(f, "  cargo forebay gaps --list")?;
     writeln!(
         f,
-        "\nAn outage of the webhook, which recovery makes up for two or three minutes later:\n"
+        "  cargo forebay session open --agent builder --repository {repository} --pull 1"
+    )?;
+    writeln!(f, "  cargo forebay inbox builder     # it waited for an owner")?;
+    writeln!(
+        f,
+        "\nAn outage between GitHub and the webhook. Recovery makes up for it two or three minutes after the push; until it has\n\
+         looked again, some minutes more, what it asked for counts as the webhook's:\n"
     )?;
     writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": true}}'")?;
     writeln!(
@@ -226,8 +232,9 @@ fn happenings(f: &mut fmt::Formatter<'_>, github: &str) -> fmt::Result {
         "  curl {github}/_fake/happenings -d '{{\"repository\": \"{repository}\", \"kind\": \"push\", \"branch\": \"main\"}}'"
     )?;
     writeln!(f, "  curl {github}/_fake/outage -d '{{\"webhook\": false}}'")?;
-    writeln!(f, "  cargo forebay sources")?;
-    writeln!(f, "  cargo forebay gaps --list     # after that")
+    writeln!(f, "  cargo forebay missing           # and sources: how far that is")?;
+    writeln!(f, "  cargo forebay events --kind push")?;
+    writeln!(f, "  cargo forebay gaps --list       # in the end")
 }
 
 /// What `forebay local` says once everything is up.
@@ -285,7 +292,7 @@ impl fmt::Display for Up<'_> {
         )?;
         writeln!(
             f,
-            "  {watcher} invoke webhook --invoke-address 127.0.0.1 --data-file events/invocations/ping.json"
+            "  {watcher} invoke webhook --invoke-address 127.0.0.1 --data-file events/invocations/review.json"
         )?;
         write!(f, "\nCtrl-C ends it all.")
     }

@@ -18,8 +18,8 @@ use crate::time::Time;
 const LISTED_MAX: usize = 1_000;
 /// How far back lost ones are looked for: the ledger remembers them for ten days.
 const LOOK_BACK: SignedDuration = SignedDuration::from_hours(10 * 24);
-const NOTHING: &str =
-    "nothing is missing: the ledger has every delivery that the logs show, as far as they have been read";
+const NOTHING: &str = "nothing is missing, as far as the logs have been read: `cargo forebay sources` shows when. A delivery is \
+                       looked for two minutes after it was made";
 
 /// Which stack's deliveries.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +37,8 @@ struct MissingView {
     delivered_at: Time,
     /// How often GitHub has been asked to deliver it again.
     asked: u32,
+    /// It has come, and recovery has not looked at it since.
+    is_here: bool,
     /// When it is looked at again; `None` where it is lost.
     due_at: Option<Time>,
     /// Since when and why nobody will get it any more.
@@ -45,12 +47,13 @@ struct MissingView {
 }
 
 impl MissingView {
-    fn waiting(missing: Missing) -> Self {
+    fn waiting(missing: Missing, is_here: bool) -> Self {
         Self {
             delivery: missing.key.to_string(),
             event_name: missing.event_name,
             delivered_at: Time(missing.delivered_at),
             asked: missing.asked,
+            is_here,
             due_at: Some(Time(missing.due_at)),
             lost_at: None,
             reason: None,
@@ -63,6 +66,7 @@ impl MissingView {
             event_name: lost.event_name,
             delivered_at: Time(lost.delivered_at),
             asked: lost.asked,
+            is_here: false,
             due_at: None,
             lost_at: Some(Time(lost.since)),
             reason: Some(lost.reason),
@@ -76,6 +80,7 @@ impl MissingView {
             self.asked.to_string(),
             match (&self.reason, self.due_at) {
                 (Some(reason), _) => format!("lost: {reason}"),
+                (None, Some(due_at)) if self.is_here => format!("here, and told to the metrics {due_at}"),
                 (None, Some(due_at)) => format!("looked at again {due_at}"),
                 (None, None) => String::new(),
             },
@@ -91,7 +96,13 @@ pub(crate) async fn run(args: &MissingArgs, output: Output) -> Result<(), Error>
     let mut views = Vec::new();
     for log in sources::known(&connected).await?.iter().filter(|id| HookLog::is_of(id)) {
         let waiting = answered(ledger.due_missing(log, Timestamp::MAX, LISTED_MAX).await)?;
-        views.extend(waiting.into_iter().map(MissingView::waiting));
+        let keys: Vec<_> = waiting.iter().map(|missing| missing.key.clone()).collect();
+        let here = answered(ledger.kept(&keys).await)?;
+        let view = |missing: Missing| {
+            let is_here = here.contains(&missing.key);
+            MissingView::waiting(missing, is_here)
+        };
+        views.extend(waiting.into_iter().map(view));
     }
     views.sort_by_key(|view| view.due_at);
     let since = System.now().saturating_sub(LOOK_BACK).unwrap_or(Timestamp::MIN);
@@ -116,7 +127,7 @@ mod tests {
     fn what_may_still_come_says_when_it_is_looked_at_and_what_is_lost_says_why() {
         let key = DeliveryKey::parse("42/6f1c").unwrap();
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        let waiting = MissingView::waiting(Missing {
+        let missing = Missing {
             key: key.clone(),
             attempt_id: 7,
             event_name: "push".to_owned(),
@@ -124,7 +135,10 @@ mod tests {
             too_large: false,
             asked: 1,
             due_at: at("2026-11-16T15:45:00Z"),
-        });
+        };
+        let here = MissingView::waiting(missing.clone(), true);
+        assert_eq!(here.row()[3], "here, and told to the metrics 2026-11-16T15:45:00Z");
+        let waiting = MissingView::waiting(missing, false);
         let lost = MissingView::lost(Lost {
             key,
             event_name: "push".to_owned(),

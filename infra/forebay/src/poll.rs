@@ -106,7 +106,7 @@ pub(crate) async fn run(command: &PollCommand, output: Output) -> Result<(), Err
     let reply = invoke(&poller, system_time(System.now())).await?;
     let report = Report::read(&poller.function, &reply)?;
     if report.0.get("polls").and_then(Value::as_u64) == Some(0) {
-        output.note("nothing was due, or its credential has to wait; `forebay sources` shows when that will be");
+        output.note("nothing was due, or its credential has to wait; `cargo forebay sources` shows when that will be");
     }
     output.result(&report)
 }

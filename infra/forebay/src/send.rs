@@ -36,7 +36,7 @@ pub(crate) struct SendArgs {
     /// Delivery GUID [default: the recorded one, else a new one]
     #[arg(long, conflicts_with = "fresh")]
     guid: Option<String>,
-    /// Send it under a new GUID, as if it happened again
+    /// Send it under a new GUID, as if another hook told of it: a happening that the ledger has stays one event
     #[arg(long)]
     fresh: bool,
     /// Hook id [default: the recorded one]

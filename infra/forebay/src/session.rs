@@ -142,7 +142,10 @@ pub(crate) async fn open(connected: &Connected, wish: Wish<'_>) -> Result<Live, 
                     owner.agent,
                     Time(owner.live_until)
                 ),
-                format!("close that one with `forebay session close {}`, or wait", owner.session),
+                format!(
+                    "close that one with `cargo forebay session close {}`, or wait",
+                    owner.session
+                ),
             ));
         }
     };
@@ -224,7 +227,7 @@ pub(crate) async fn close(connected: &Connected, id: &str) -> Result<SessionView
     let missing = || {
         Error::new(
             format!("close session {id}: there is none of that id"),
-            "look at `forebay session list`",
+            "look at `cargo forebay session list`",
         )
     };
     let session_id = SessionId::parse(id).ok_or_else(missing)?;

@@ -24,7 +24,9 @@ const LOOKED_BACK_DAYS: i64 = 3;
 pub(crate) struct ShowArgs {
     /// A delivery as `<hook>/<guid>`, a GUID alone, or an event's id such as `github/comment/7`
     id: String,
-    /// The hook that sent the GUID [default: every one, in the last three days]
+    /// The hook that sent the GUID [default: any whose delivery is listed, in the last three days]
+    ///
+    /// Needed where another delivery told of the same happening first: only the first is listed.
     #[arg(long)]
     hook: Option<String>,
     /// Print the body's exact bytes and nothing else
@@ -81,7 +83,7 @@ pub(crate) async fn run(args: &ShowArgs, output: Output) -> Result<(), Error> {
     let nothing = || {
         Error::new(
             format!("show {}: the ledger has nothing under that id", args.id),
-            "copy an id from `forebay deliveries` or `forebay events`; a GUID needs its --hook where it \
+            "copy an id from `cargo forebay deliveries` or `cargo forebay events`; a GUID needs its --hook where it \
              is older than three days, or where another delivery told the same happening first",
         )
     };

@@ -18,7 +18,7 @@ use crate::time::Time;
 const LISTED_MAX: usize = 10_000;
 /// Rows of one page of them.
 const PAGE_ROWS: usize = 500;
-const NOTHING: &str = "nothing has been polled yet: the poller's first run makes the sources, within a minute, or now by `forebay poll now`; if none come, set PollRepositories or one of Recover…";
+const NOTHING: &str = "nothing has been polled yet: the poller's first run makes the sources, within a minute, or now by `cargo forebay poll now`; if none come, set PollRepositories or one of Recover…";
 
 /// Which stack's sources.
 #[derive(Args, Clone, Debug)]

@@ -159,11 +159,11 @@ impl StackFile {
     /// Reads the description of the stack that runs.
     pub(crate) fn read(workspace: &Workspace) -> Result<Stack, Error> {
         let path = path(workspace)?;
-        let remedy = "start the local stack with `forebay local` in another terminal, and leave it running";
+        let remedy = "start the local stack with `cargo forebay local` in another terminal, and leave it running";
         let text = std::fs::read_to_string(&path).attempting(|| format!("read {}", path.display()), remedy)?;
         serde_json::from_str(&text).attempting(
             || format!("read {}", path.display()),
-            "stop `forebay local` and start it again",
+            "stop `cargo forebay local` and start it again",
         )
     }
 

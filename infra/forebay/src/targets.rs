@@ -111,7 +111,7 @@ async fn reset(connected: &Connected, name: &str) -> Result<TargetView, Error> {
     }
     Err(Error::new(
         format!("set the target of inbox {name} healthy: functions kept changing it"),
-        "look at `forebay targets`, and try again",
+        "look at `cargo forebay targets`, and try again",
     ))
 }
 
