@@ -7,25 +7,24 @@ mod app;
 mod base;
 mod exchange;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_core::api::{Answer, Api, ApiError, ApiToken, GithubAccess, Method, Request, Right};
 use forebay_core::ports::{ErrorClass, TimeAndChance};
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Mutex;
 
 use crate::clock::pause;
 use crate::secrets::{AccessCache, Documents, ReadError};
 
 use app::{Granted, Installations, prove};
 use base::Place;
-use exchange::{Ask, Exchange, failed};
+use exchange::{Ask, Exchange, failed, not_yet};
 
 pub use base::{ApiBase, BaseError};
 
-/// How long a try may take in all: its token, its redirects and its answer's body. GitHub ends a request after ten seconds
-/// itself.
+/// How long a try may take in all once it is its turn: its token, its redirects and its answer's body. GitHub ends a request
+/// after ten seconds itself.
 pub const TRY_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be made, name and TLS included.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
@@ -36,6 +35,9 @@ const _: () = assert!(CONNECT_TIME_MAX.as_millis() < READ_TIME_MAX.as_millis());
 /// Shortest time between two requests that ask for something to be done:
 /// <https://docs.github.com/en/rest/using-the-rest-api/best-practices-for-using-the-rest-api#pause-between-mutative-requests>
 const POST_SPACING: SignedDuration = SignedDuration::from_secs(1);
+/// Longest that a post waits for its turn. Who asks has at least so much of its own time left, and what waited beyond it would be
+/// cut off in the middle: noted as asked for, and never sent.
+const POST_WAIT_MAX: SignedDuration = SignedDuration::from_secs(10);
 
 /// The client's bounds.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,7 @@ pub struct GithubApi<D, T> {
     installations: Installations,
     time: T,
     settings: Settings,
-    /// When the last request was sent that asked for something to be done.
+    /// When the last request is sent that asks for something to be done. Up to [`POST_WAIT_MAX`] from now, where some wait.
     posted_at: Mutex<Option<Timestamp>>,
 }
 
@@ -136,10 +138,6 @@ impl<D: Documents, T: TimeAndChance> GithubApi<D, T> {
         place: &Place,
         refused: Option<&ApiToken>,
     ) -> Result<Tried, ApiError> {
-        match request.method {
-            Method::Get => {}
-            Method::Post => self.pace().await,
-        }
         let pass = self.pass(access, &request.credential.right, place, refused).await?;
         let (token, installation) = match pass {
             Pass::Nothing => (None, None),
@@ -191,13 +189,18 @@ impl<D: Documents, T: TimeAndChance> GithubApi<D, T> {
         }
     }
 
-    /// Waits until something may be asked to be done. Held while waiting: those who ask at once go one after another.
-    async fn pace(&self) {
-        let mut posted_at = self.posted_at.lock().await;
-        if let Some(wait) = wait_to_post(*posted_at, self.time.now(), self.settings.post_spacing) {
-            pause(wait).await;
+    /// Takes the next turn to ask for something to be done, and says how long it is until then. Where that is too long nobody's
+    /// turn is taken: the error is how much too early it is.
+    fn take_turn(&self) -> Result<Duration, SignedDuration> {
+        let mut posted_at = self.posted_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.time.now();
+        let wait = wait_to_post(*posted_at, now, self.settings.post_spacing);
+        let too_early = wait.saturating_sub(POST_WAIT_MAX);
+        if too_early.is_positive() {
+            return Err(too_early);
         }
-        *posted_at = Some(self.time.now());
+        *posted_at = Some(now.saturating_add(wait).unwrap_or(Timestamp::MAX));
+        Ok(Duration::try_from(wait).unwrap_or_default())
     }
 
     async fn ask_at(&self, place: &Place, request: &Request<'_>) -> Result<Answer, ApiError> {
@@ -222,17 +225,34 @@ impl<D: Documents, T: TimeAndChance> GithubApi<D, T> {
     }
 }
 
-/// How long the next post waits. Never longer than the spacing, also where the clock was put back.
-fn wait_to_post(posted_at: Option<Timestamp>, now: Timestamp, spacing: SignedDuration) -> Option<Duration> {
-    let left = spacing.saturating_sub(now.duration_since(posted_at?)).min(spacing);
-    Duration::try_from(left).ok().filter(|left| !left.is_zero())
+/// How long the next post waits, behind those that wait already.
+fn wait_to_post(posted_at: Option<Timestamp>, now: Timestamp, spacing: SignedDuration) -> SignedDuration {
+    let Some(posted_at) = posted_at else {
+        return SignedDuration::ZERO;
+    };
+    // No turn is given further ahead than that: the clock was put back.
+    let ahead = Some(posted_at.duration_since(now)).filter(|ahead| *ahead <= POST_WAIT_MAX);
+    ahead
+        .unwrap_or_default()
+        .saturating_add(spacing)
+        .max(SignedDuration::ZERO)
 }
 
 impl<D: Documents, T: TimeAndChance> Api for GithubApi<D, T> {
     /// A refused token is asked with once: then the secret is read again, an installation's token is got anew, and where either
-    /// is another one, the request is made a second time. All of it, waiting for its turn included, has the time of one try.
+    /// is another one, the request is made a second time. All of it has the time of one try, and what asks for something to be
+    /// done waits for its turn before: in it, those behind many others would time out unsent, as if GitHub had not answered. A
+    /// second time needs no turn of its own, since the first did nothing.
     async fn ask(&self, request: Request<'_>) -> Result<Answer, ApiError> {
         let place = self.exchange.locate(request.url)?;
+        match request.method {
+            Method::Get => {}
+            Method::Post => match self.take_turn() {
+                Ok(wait) => pause(wait).await,
+                // No error: nothing is wrong with the credential, and it was no attempt.
+                Err(too_early) => return Ok(not_yet(too_early)),
+            },
+        }
         let time_max = self.settings.try_time_max;
         match tokio::time::timeout(time_max, Box::pin(self.ask_at(&place, &request))).await {
             Ok(answered) => answered,

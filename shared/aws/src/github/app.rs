@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-use super::exchange::{Ask, Exchange, failed};
+use super::exchange::{Ask, Exchange, failed, not_yet};
 
 /// A proof is dated back by so much, since GitHub refuses one from its future, and lasts so long from now. GitHub's bound is
 /// ten minutes from its own clock:
@@ -26,8 +26,6 @@ const PROOF_BACKDATED: SignedDuration = SignedDuration::from_secs(60);
 const PROOF_SPAN: SignedDuration = SignedDuration::from_secs(9 * 60);
 /// A token is used until so long before its end: no request is under way with it then, and clocks differ.
 const TOKEN_MARGIN: SignedDuration = SignedDuration::from_secs(5 * 60);
-/// What GitHub answers where somebody asks too much.
-const TOO_MANY: u16 = 429;
 /// Installations whose tokens are kept at once. One more, and all are got anew.
 const INSTALLATIONS_MAX: usize = 1_000;
 
@@ -142,13 +140,7 @@ impl Installations {
     fn resting(&self, app: &App, now: Timestamp) -> Option<Answer> {
         let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let left = resting.get(app.id())?.duration_since(now);
-        // Rounded up, so that nobody asks a moment too early.
-        let seconds = left.as_secs().saturating_add(1);
-        left.is_positive().then(|| Answer {
-            status: TOO_MANY,
-            retry_after_s: Some(u32::try_from(seconds).unwrap_or(u32::MAX)),
-            ..Answer::default()
-        })
+        left.is_positive().then(|| not_yet(left))
     }
 
     fn rest(&self, app: &App, answer: &Answer, now: Timestamp) {

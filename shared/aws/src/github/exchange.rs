@@ -12,6 +12,7 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use forebay_core::api::{ANSWER_BYTES_MAX, Answer, ApiError, ApiToken, Method};
 use forebay_core::ports::ErrorClass;
+use jiff::SignedDuration;
 
 use super::Settings;
 use super::base::{ApiBase, Place};
@@ -28,6 +29,8 @@ const USER_AGENT: &str = concat!("forebay/", env!("CARGO_PKG_VERSION"));
 const REDIRECTS_MAX: u32 = 3;
 /// Longest path that an error names, in bytes.
 const PATH_BYTES_MAX: usize = 300;
+/// What GitHub answers where somebody asks too much.
+const TOO_MANY: u16 = 429;
 
 /// A body that is larger than is taken.
 #[derive(Debug, thiserror::Error)]
@@ -187,6 +190,17 @@ pub(super) fn failed(path: &str, class: ErrorClass, source: impl Into<Box<dyn Er
             .to_owned(),
         class,
         source: Some(source.into()),
+    }
+}
+
+/// What GitHub would answer to a request that comes so much too early.
+pub(super) fn not_yet(left: SignedDuration) -> Answer {
+    // Rounded up, so that nobody asks a moment too early.
+    let seconds = left.as_secs().saturating_add(1);
+    Answer {
+        status: TOO_MANY,
+        retry_after_s: Some(u32::try_from(seconds).unwrap_or(u32::MAX)),
+        ..Answer::default()
     }
 }
 

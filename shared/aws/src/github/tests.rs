@@ -368,12 +368,15 @@ async fn a_server_that_is_not_there_is_unreachable() {
 
 #[test]
 fn a_post_waits_for_what_is_left_of_the_spacing_whatever_the_clock_does() {
-    let wait = |posted_at, now| wait_to_post(posted_at, at(now), SignedDuration::from_secs(10));
-    assert_eq!(wait(None, 0), None);
-    assert_eq!(wait(Some(at(0)), 0), Some(Duration::from_secs(10)));
-    assert_eq!(wait(Some(at(0)), 7), Some(Duration::from_secs(3)));
-    assert_eq!(wait(Some(at(0)), 10), None);
-    assert_eq!(wait(Some(at(3_600)), 0), Some(Duration::from_secs(10)));
+    let wait = |posted_at, now| wait_to_post(posted_at, at(now), SignedDuration::from_secs(10)).as_secs();
+    assert_eq!(wait(None, 0), 0);
+    assert_eq!(wait(Some(at(0)), 0), 10);
+    assert_eq!(wait(Some(at(0)), 7), 3);
+    assert_eq!(wait(Some(at(0)), 10), 0);
+    assert_eq!(wait(Some(at(0)), 11), 0);
+    // Somebody else's turn is yet to come.
+    assert_eq!(wait(Some(at(6)), 0), 16);
+    assert_eq!(wait(Some(at(3_600)), 0), 10);
 }
 
 #[tokio::test]
@@ -391,13 +394,53 @@ async fn posts_keep_their_distance_and_reads_do_not() {
     );
     get(&api, "/x").await.unwrap();
     get(&api, "/x").await.unwrap();
-    assert!(api.posted_at.lock().await.is_none());
+    assert!(api.posted_at.lock().unwrap().is_none());
     let start = tokio::time::Instant::now().into_std();
     let (first, second) = tokio::join!(post(&api, "/x"), post(&api, "/x"));
     assert_eq!((first.unwrap().status, second.unwrap().status), (202, 202));
     let last = double.seen().pop().unwrap();
     assert_eq!(last.method, "POST");
     assert!(last.at.duration_since(start) >= Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn a_post_that_waits_for_longer_than_a_try_takes_is_sent_when_its_turn_comes() {
+    let double = Double::serve(|_, _| reply(202, "")).await;
+    let settings = Settings {
+        try_time_max: Duration::from_secs(1),
+        post_spacing: SignedDuration::from_millis(100),
+        ..Settings::default()
+    };
+    let api = client(
+        &double.url(),
+        &Given::token("ghp_material"),
+        &Clock::default(),
+        settings,
+    );
+    let posts = futures_util::future::join_all((0..16).map(|_| post(&api, "/x"))).await;
+    let unsent = posts.iter().filter(|answered| answered.is_err()).count();
+    assert_eq!((double.seen().len(), unsent), (16, 0));
+}
+
+#[tokio::test]
+async fn a_post_whose_turn_is_too_far_away_is_told_so_at_once_and_is_not_sent() {
+    // RATE-01
+    let (double, clock) = (Double::serve(|_, _| reply(202, "")).await, Clock::default());
+    let settings = Settings {
+        try_time_max: Duration::from_secs(1),
+        post_spacing: SignedDuration::from_secs(100),
+        ..Settings::default()
+    };
+    let api = client(&double.url(), &Given::token("ghp_material"), &clock, settings);
+    assert_eq!(post(&api, "/x").await.unwrap().status, 202);
+    clock.move_to(80);
+    let refused = post(&api, "/x").await.unwrap();
+    // No error, which would count against a credential that nothing is wrong with.
+    assert_eq!((refused.status, refused.retry_after_s), (429, Some(11)));
+    assert_eq!(double.seen().len(), 1);
+    // Who was refused has taken nobody's turn.
+    clock.move_to(100);
+    assert_eq!(post(&api, "/x").await.unwrap().status, 202);
 }
 
 #[tokio::test]
