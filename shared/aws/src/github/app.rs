@@ -8,7 +8,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use forebay_core::api::{Answer, ApiError, ApiToken, App, Limits, Method, Standing};
+use forebay_core::api::{Answer, ApiError, ApiToken, App, Limits, Method, Right, Standing};
 use forebay_core::ports::ErrorClass;
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::PrivateKeyDer;
@@ -124,16 +124,45 @@ impl Installations {
             return Ok(Granted::Yes(kept.token.clone()));
         }
         *slot = None;
-        if let Some(answer) = self.resting(app, now) {
-            return Ok(Granted::No(answer));
-        }
-        Ok(match get(exchange, app, owner, now).await? {
+        Ok(match self.get(exchange, app, owner, now).await? {
             Granted::Yes(kept) => Granted::Yes(slot.insert(kept).token.clone()),
-            Granted::No(answer) => {
-                self.rest(app, &answer, now);
-                Granted::No(answer)
-            }
+            Granted::No(answer) => Granted::No(answer),
         })
+    }
+
+    /// Gets a new token. Not paced as other posts are: it asks for nothing to be done.
+    async fn get(
+        &self,
+        exchange: &Exchange,
+        app: &App,
+        owner: &str,
+        now: Timestamp,
+    ) -> Result<Granted<Kept>, ApiError> {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let on = format!("/orgs/{owner}/installation");
+        if owner.is_empty() || !owner.bytes().all(known) {
+            return Err(failed(&on, ErrorClass::Invalid, AppError::Owner));
+        }
+        let asker = Asker {
+            exchange,
+            installations: self,
+            app,
+            proof: prove(app, now, &on)?,
+            now,
+        };
+        let mut found: Granted<Found> = asker.ask(Method::Get, &on).await?;
+        if matches!(&found, Granted::No(answer) if answer.status == 404) {
+            found = asker.ask(Method::Get, &format!("/users/{owner}/installation")).await?;
+        }
+        let id = match found {
+            Granted::Yes(Found { id }) => id,
+            Granted::No(answer) => return Ok(Granted::No(answer)),
+        };
+        let on = format!("/app/installations/{id}/access_tokens");
+        match asker.ask::<Issued>(Method::Post, &on).await? {
+            Granted::Yes(issued) => read_issued(&issued, &on).map(Granted::Yes),
+            Granted::No(answer) => Ok(Granted::No(answer)),
+        }
     }
 
     /// What GitHub would answer `app` now, as far as its last answer says.
@@ -143,8 +172,18 @@ impl Installations {
         left.is_positive().then(|| not_yet(left))
     }
 
+    /// Rests `app` after an answer of a limit, and after the last one before it, which may be as good as any.
     fn rest(&self, app: &App, answer: &Answer, now: Timestamp) {
-        if let Standing::Limited(wait) = Limits::default().judge(answer, now, 0) {
+        let limits = Limits::default();
+        let wait = match limits.judge(answer, now, 0) {
+            Standing::Limited(wait) => Some(wait),
+            Standing::Fine
+            | Standing::NotModified
+            | Standing::Misconfigured(_)
+            | Standing::Ended
+            | Standing::Failed => limits.rest(answer, &Right::App, now),
+        };
+        if let Some(wait) = wait {
             let until = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
             let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
             // Of an App that is no longer configured nothing is of use.
@@ -174,29 +213,6 @@ struct Issued {
     expires_at: String,
 }
 
-/// Gets a new token. Not paced as other posts are: it asks for nothing to be done.
-async fn get(exchange: &Exchange, app: &App, owner: &str, now: Timestamp) -> Result<Granted<Kept>, ApiError> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let on = format!("/orgs/{owner}/installation");
-    if owner.is_empty() || !owner.bytes().all(known) {
-        return Err(failed(&on, ErrorClass::Invalid, AppError::Owner));
-    }
-    let proof = prove(app, now, &on)?;
-    let mut found: Granted<Found> = ask(exchange, Method::Get, &on, &proof).await?;
-    if matches!(&found, Granted::No(answer) if answer.status == 404) {
-        found = ask(exchange, Method::Get, &format!("/users/{owner}/installation"), &proof).await?;
-    }
-    let id = match found {
-        Granted::Yes(Found { id }) => id,
-        Granted::No(answer) => return Ok(Granted::No(answer)),
-    };
-    let on = format!("/app/installations/{id}/access_tokens");
-    match ask::<Issued>(exchange, Method::Post, &on, &proof).await? {
-        Granted::Yes(issued) => read_issued(&issued, &on).map(Granted::Yes),
-        Granted::No(answer) => Ok(Granted::No(answer)),
-    }
-}
-
 fn read_issued(issued: &Issued, on: &str) -> Result<Kept, ApiError> {
     let malformed = || failed(on, ErrorClass::ServerFault, AppError::Form);
     Ok(Kept {
@@ -205,30 +221,41 @@ fn read_issued(issued: &Issued, on: &str) -> Result<Kept, ApiError> {
     })
 }
 
-/// Asks as the App. A limit, or that there is no such right, is an answer for the core to judge.
-async fn ask<T: DeserializeOwned>(
-    exchange: &Exchange,
-    method: Method,
-    url: &str,
-    proof: &ApiToken,
-) -> Result<Granted<T>, ApiError> {
-    let place = exchange.locate(url)?;
-    let ask = Ask {
-        method,
-        place: &place,
-        token: Some(proof),
-        etag: None,
-    };
-    let answer = exchange.ask(ask).await?;
-    let error = |class, error: AppError| Err(failed(place.path(), class, error));
-    match answer.status {
-        // Without the parser's text, which may quote a token.
-        200..=299 => match serde_json::from_slice(&answer.body) {
-            Ok(read) => Ok(Granted::Yes(read)),
-            Err(_parse) => error(ErrorClass::ServerFault, AppError::Form),
-        },
-        401 | 403 | 404 | 429 => Ok(Granted::No(answer)),
-        status @ 500.. => error(ErrorClass::ServerFault, AppError::Status(status)),
-        status => error(ErrorClass::Denied, AppError::Status(status)),
+/// Asks as the App.
+struct Asker<'a> {
+    exchange: &'a Exchange,
+    installations: &'a Installations,
+    app: &'a App,
+    proof: ApiToken,
+    now: Timestamp,
+}
+
+impl Asker<'_> {
+    /// A limit, or that there is no such right, is an answer for the core to judge. While the App rests, also since the request
+    /// before this one, nothing is sent: who asks on at a limit is shut out.
+    async fn ask<T: DeserializeOwned>(&self, method: Method, url: &str) -> Result<Granted<T>, ApiError> {
+        if let Some(answer) = self.installations.resting(self.app, self.now) {
+            return Ok(Granted::No(answer));
+        }
+        let place = self.exchange.locate(url)?;
+        let ask = Ask {
+            method,
+            place: &place,
+            token: Some(&self.proof),
+            etag: None,
+        };
+        let answer = self.exchange.ask(ask).await?;
+        self.installations.rest(self.app, &answer, self.now);
+        let error = |class, error: AppError| Err(failed(place.path(), class, error));
+        match answer.status {
+            // Without the parser's text, which may quote a token.
+            200..=299 => match serde_json::from_slice(&answer.body) {
+                Ok(read) => Ok(Granted::Yes(read)),
+                Err(_parse) => error(ErrorClass::ServerFault, AppError::Form),
+            },
+            401 | 403 | 404 | 429 => Ok(Granted::No(answer)),
+            status @ 500.. => error(ErrorClass::ServerFault, AppError::Status(status)),
+            status => error(ErrorClass::Denied, AppError::Status(status)),
+        }
     }
 }

@@ -275,6 +275,40 @@ async fn an_app_at_its_limit_is_not_asked_for_any_installation_until_its_time() 
 }
 
 #[tokio::test]
+async fn an_answer_that_was_the_apps_last_rests_it_also_where_it_was_answered_well() {
+    // RATE-01
+    for (last, lines, status) in [
+        ("GET /orgs/acme/installation", vec![GOT[0]], 429),
+        (
+            "POST /app/installations/7/access_tokens",
+            vec![GOT[0], GOT[1], "GET /x"],
+            200,
+        ),
+    ] {
+        let clock = Clock::default();
+        let reset = (clock.now().as_second() + 600).to_string();
+        let whole = github(clock.clone(), |_| reply(200, "[]"));
+        let double = Double::serve(move |seen, before| {
+            let answer = whole(seen, before);
+            if seen.line() == last {
+                let spent = answer.with("x-ratelimit-remaining", "0");
+                spent.with("x-ratelimit-reset", reset.clone())
+            } else {
+                answer
+            }
+        })
+        .await;
+        let api = client(&double.url(), &app_of(&pkcs1_pem()), &clock, Settings::default());
+        assert_eq!(get(&api, "/x").await.unwrap().status, status, "{last}");
+        let credential = api.access().await.unwrap().for_owner(&api.host(), "umbrella");
+        let other = api.ask(Request::get("/x", &credential)).await.unwrap();
+        // A second behind the reset, and rounded up.
+        assert_eq!((other.status, other.retry_after_s), (429, Some(602)), "{last}");
+        assert_eq!(double.lines(), lines);
+    }
+}
+
+#[tokio::test]
 async fn an_answer_to_the_app_that_gives_no_token_is_an_error_that_shows_nothing_of_it() {
     // Invariant 8
     for (status, body, class) in [
