@@ -6,6 +6,8 @@ use forebay_core::api::{Answer, Api, Credential, Limits, Request, Right, Standin
 use forebay_core::event::Repository;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
 
 /// Most pages of an owner's repositories: five thousand repositories.
 const PAGES_MAX: usize = 50;
@@ -29,16 +31,61 @@ pub(crate) struct Listed {
     pub(crate) rest: Option<SignedDuration>,
 }
 
+/// Each is read alone: one that is odd must not hide all others.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Named(Named),
+    Odd(IgnoredAny),
+}
+
 #[derive(Deserialize)]
 struct Named {
     full_name: String,
+    /// Whatever is not plainly archived is polled: that costs little, and the other way round events are missed.
     #[serde(default)]
-    archived: bool,
+    archived: Value,
 }
 
 #[derive(Deserialize)]
 struct OfInstallation {
-    repositories: Vec<Named>,
+    repositories: Vec<Entry>,
+}
+
+/// What a list says, as far as it was read.
+#[derive(Default)]
+struct Entries {
+    live: BTreeSet<Repository>,
+    archived: usize,
+    odd: usize,
+}
+
+impl Entries {
+    fn take(&mut self, page: Vec<Entry>) {
+        for entry in page {
+            let named = match entry {
+                Entry::Named(named) => Repository::new(&named.full_name).map(|name| (name, named.archived == true)),
+                Entry::Odd(IgnoredAny) => None,
+            };
+            match named {
+                Some((_, true)) => self.archived = self.archived.saturating_add(1),
+                Some((name, false)) => drop(self.live.insert(name)),
+                None => self.odd = self.odd.saturating_add(1),
+            }
+        }
+    }
+
+    /// The repositories. `None` where all of it is odd: it is the form that has changed, and says nothing of what there is.
+    fn live(self, owner: &str) -> Option<BTreeSet<Repository>> {
+        let Self { live, archived, odd } = self;
+        if odd > 0 && live.is_empty() && archived == 0 {
+            return None;
+        }
+        if odd > 0 {
+            tracing::warn!("list repositories of {owner}: {odd} entries cannot be read, and are not polled");
+        }
+        Some(live)
+    }
 }
 
 /// All repositories of `owner` that `credential` may read. Archived ones have no news. `strikes` limits that named no wait came before in a row.
@@ -61,7 +108,8 @@ pub(crate) async fn repositories<A: Api>(
     } else {
         format!("/orgs/{owner}/repos?per_page={PAGE_ITEMS}")
     };
-    let mut found = Listed::default();
+    let (mut rest, mut entries) = (None, Entries::default());
+    let mut is_whole = false;
     for page in 0..PAGES_MAX {
         let mut asked = ask(api, &url, credential, limits, now, strikes).await;
         if page == 0 && !is_installation && asked == Err(("not_found", None)) {
@@ -70,29 +118,32 @@ pub(crate) async fn repositories<A: Api>(
             asked = ask(api, &url, credential, limits, now, strikes).await;
         }
         let answer = asked.map_err(unlisted)?;
-        found.rest = found.rest.max(limits.rest(&answer, &credential.right, now));
-        let named: Option<Vec<Named>> = if is_installation {
+        rest = rest.max(limits.rest(&answer, &credential.right, now));
+        let listed: Option<Vec<Entry>> = if is_installation {
             serde_json::from_slice::<OfInstallation>(&answer.body)
                 .ok()
                 .map(|page| page.repositories)
         } else {
             serde_json::from_slice(&answer.body).ok()
         };
-        let named = named.ok_or_else(|| unlisted(("shape", None)))?;
-        let live = named.into_iter().filter(|named| !named.archived);
-        let live = live.filter_map(|named| Repository::new(&named.full_name));
-        found.repositories.extend(live);
+        entries.take(listed.ok_or_else(|| unlisted(("shape", None)))?);
         match answer.next {
             // There is no request left for what is behind this.
-            Some(_) if answer.remaining == Some(0) => return Err(unlisted(("throttled", found.rest))),
+            Some(_) if answer.remaining == Some(0) => return Err(unlisted(("throttled", rest))),
             Some(next) => url = next,
-            None => return Ok(found),
+            None => {
+                is_whole = true;
+                break;
+            }
         }
     }
-    tracing::warn!(
-        "list repositories of {owner}: there are more than {PAGES_MAX} pages of {PAGE_ITEMS}; the rest is not polled"
-    );
-    Ok(found)
+    if !is_whole {
+        tracing::warn!(
+            "list repositories of {owner}: there are more than {PAGES_MAX} pages of {PAGE_ITEMS}; the rest is not polled"
+        );
+    }
+    let repositories = entries.live(owner).ok_or_else(|| unlisted(("shape", None)))?;
+    Ok(Listed { repositories, rest })
 }
 
 async fn ask<A: Api>(

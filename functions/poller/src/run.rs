@@ -79,6 +79,26 @@ struct Owned {
     repositories: Option<BTreeSet<Repository>>,
     /// When they are to be listed again.
     list_at: Timestamp,
+    /// The last list had nothing in it.
+    was_empty: bool,
+}
+
+impl Owned {
+    /// Takes in what was listed of `owner`, and says for how long that is known. That there is nothing is believed the second time
+    /// in a row: one empty answer would leave all of an owner's repositories unpolled until the next one.
+    fn take(&mut self, owner: &str, repositories: BTreeSet<Repository>) -> SignedDuration {
+        let (is_empty, was_empty) = (repositories.is_empty(), self.was_empty);
+        self.was_empty = is_empty;
+        if is_empty && !was_empty {
+            tracing::warn!("list repositories of {owner}: there are none; those that were known before are polled");
+            return OWNERS_RETRY;
+        }
+        if is_empty {
+            tracing::warn!("list repositories of {owner}: there are none, again; none is polled");
+        }
+        self.repositories = Some(repositories);
+        OWNERS_KEPT
+    }
 }
 
 /// Something that says what GitHub is asked with.
@@ -275,6 +295,7 @@ where
             known.owned.entry(owner.to_owned()).or_insert_with(|| Owned {
                 repositories: None,
                 list_at: began,
+                was_empty: false,
             });
         }
         for owner in owners(&self.config) {
@@ -298,10 +319,7 @@ where
             entry.list_at = now.saturating_add(OWNERS_RETRY).unwrap_or(Timestamp::MAX);
             let listed = repositories(&*self.api, owner, &credential, &self.config.feed.limits, now, before).await;
             let (kept, rest, strikes) = match listed {
-                Ok(listed) => {
-                    entry.repositories = Some(listed.repositories);
-                    (OWNERS_KEPT, listed.rest, 0)
-                }
+                Ok(listed) => (entry.take(owner, listed.repositories), listed.rest, 0),
                 Err(unlisted) => {
                     tracing::warn!("{unlisted}");
                     (OWNERS_RETRY, unlisted.rest, before.saturating_add(1))

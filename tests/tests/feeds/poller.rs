@@ -348,3 +348,70 @@ async fn a_listing_that_fails_in_a_new_environment_puts_no_source_off() {
         assert_eq!(state.due_at, other.time.now() + secs(900), "{source}");
     }
 }
+
+/// Nobody has any repository.
+fn nothing(answer: Answer) -> Result<Answer, ErrorClass> {
+    let body = b"[]".to_vec();
+    Ok(Answer { body, ..answer })
+}
+
+#[tokio::test]
+async fn an_owner_that_has_nothing_any_more_is_believed_the_second_time() {
+    // FEED-14, S3-27
+    let stage = Stage::start(&[("POLL_REPOSITORIES", "acme/*")]).await;
+    assert_eq!(stage.run(&stage.environment()).await.polls, 2);
+    stage.time.pass(secs(120));
+    // An environment that knows of nothing takes no source's turn away for it, and lists again soon.
+    stage.wire.bend("/orgs/acme/repos", 1, nothing);
+    let poller = stage.environment();
+    assert_eq!(stage.run(&poller).await.polls, 0);
+    stage.time.pass(secs(301));
+    assert_eq!(stage.run(&poller).await.polls, 2);
+    // One that knows better polls what it knew.
+    stage.wire.bend("/orgs/acme/repos", 1, nothing);
+    stage.time.pass(secs(3_601));
+    assert_eq!(stage.run(&poller).await.polls, 2, "as before");
+    stage.time.pass(secs(301));
+    assert_eq!(stage.run(&poller).await.polls, 2, "they were there all the time");
+    stage.wire.bend("/orgs/acme/repos", 2, nothing);
+    stage.time.pass(secs(3_601));
+    assert_eq!(stage.run(&poller).await.polls, 2, "as before");
+    stage.time.pass(secs(301));
+    let report = stage.run(&poller).await;
+    assert_eq!((report.sources, report.polls), (0, 0), "twice in a row");
+}
+
+#[tokio::test]
+async fn an_odd_entry_in_the_list_of_an_owners_repositories_spoils_none_of_the_others() {
+    let odd = serde_json::json!([
+        { "full_name": null, "archived": false },
+        "acme/text",
+        { "full_name": "acme/app/more" },
+        { "full_name": "acme/old", "archived": true },
+        { "full_name": "acme/app", "archived": null },
+    ]);
+    let only_odd = serde_json::json!([{ "name": "app" }, 7]);
+    for (first, second, sources) in [
+        (odd, None, 2),
+        (serde_json::json!([{ "full_name": "acme/app" }]), Some(&only_odd), 2),
+        // Another form, rather than an owner that has nothing.
+        (only_odd.clone(), None, 0),
+    ] {
+        let stage = Stage::start(&[("POLL_REPOSITORIES", "acme/*")]).await;
+        if let Some(second) = second {
+            let body = second.to_string().into_bytes();
+            stage
+                .wire
+                .bend("/orgs/acme/repos?per_page=100&page=2", 1, move |answer| {
+                    let body = body.clone();
+                    Ok(Answer { body, ..answer })
+                });
+        }
+        let next = second.map(|_| format!("{BASE}/orgs/acme/repos?per_page=100&page=2"));
+        stage.wire.bend("/orgs/acme/repos", 1, move |answer| {
+            let (body, next) = (first.to_string().into_bytes(), next.clone());
+            Ok(Answer { body, next, ..answer })
+        });
+        assert_eq!(stage.run(&stage.environment()).await.sources, sources);
+    }
+}
