@@ -378,6 +378,54 @@ async fn an_item_that_cannot_be_read_fails_alone() {
 }
 
 #[tokio::test]
+async fn an_item_that_cannot_be_read_is_counted_once_and_its_page_is_covered_all_the_same() {
+    // Invariant 10
+    let bench = bench();
+    comments(&bench, 250, &Hooked::Silent);
+    bench.wire.bend("/repos/acme/app/events?", usize::MAX, |answer| {
+        let Ok(mut items) = serde_json::from_slice::<Vec<serde_json::Value>>(&answer.body) else {
+            return Ok(answer);
+        };
+        items.push(serde_json::json!({"id": 7, "type": "IssuesEvent"}));
+        let body = serde_json::to_vec(&items).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+    assert_eq!(bench.round().await.tally.counts.malformed, 1);
+    for _ in 0..10 {
+        bench.pass(60);
+        bench.happen(&comment());
+        let round = bench.round().await;
+        // The first page shows one that is new, and the second one nothing.
+        assert_eq!((round.tally.counts.malformed, round.requests.len()), (0, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_feed_takes_what_a_webhook_takes() {
+    // PAY-22
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let odd = [
+        r#""cut \ud83d""#.to_owned(),
+        format!(r#""Look","x":{deep}"#),
+        r#""Look","x":1e999"#.to_owned(),
+        format!(r#""Look","x":{}"#, "9".repeat(400)),
+    ];
+    for text in odd {
+        let bench = bench();
+        let told = comments(&bench, 1, &Hooked::Silent);
+        let said = text.clone();
+        bench.wire.bend("/repos/acme/app/events?", 1, move |answer| {
+            let body = String::from_utf8(answer.body).unwrap();
+            let body = body.replace("\"Look\"", &said).into_bytes();
+            Ok(Answer { body, ..answer })
+        });
+        let round = bench.round().await;
+        assert_eq!((round.written.accepted, round.tally.counts.malformed), (1, 0), "{text}");
+        assert_eq!(bench.sent(), told, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_that_is_no_list_is_a_failure_and_nothing_of_it_is_remembered() {
     // S3-18
     let bench = bench();

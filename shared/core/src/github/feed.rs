@@ -4,13 +4,15 @@
 //! (<https://github.blog/changelog/2025-08-08-upcoming-changes-to-github-events-api-payloads/>). It is put into a webhook's
 //! words first and read like one, so that a happening has one id and one meaning whoever reports it.
 
-use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::payload::{Raw, Text, value, view};
 use super::time::instant;
-use super::{Envelope, Meaning, Named, interpret};
+use super::{Envelope, Meaning, Named, content, interpret};
 use crate::delivery::{Digest, EventName, Ignored};
 use crate::event::{Event, Repository};
 
@@ -24,7 +26,7 @@ const MARK_BYTES_MAX: usize = 80;
 /// One item of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Tells the item from every other of its feed: ids alone do not, since each type counts for itself.
+    /// Tells the item from every other of its feed: ids alone do not, since each type counts for itself. Never empty.
     pub mark: String,
     /// When it happened, as the feed says.
     pub happened_at: Option<Timestamp>,
@@ -90,83 +92,104 @@ pub fn runs_page(body: &[u8]) -> Result<Vec<Box<RawValue>>, NotAPage> {
     Ok(page.workflow_runs)
 }
 
+/// The fields of an object, each still to be read: what nobody reads may hold anything.
+type Fields = BTreeMap<String, Box<RawValue>>;
+
 #[derive(Deserialize)]
-struct FeedItem {
-    id: String,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    actor: Option<Account>,
-    #[serde(default)]
-    repo: Option<FeedRepository>,
-    #[serde(default)]
-    payload: Option<Map<String, Value>>,
-    #[serde(default)]
-    created_at: Option<String>,
+struct FeedItem<'a> {
+    #[serde(borrow)]
+    id: Raw<'a>,
+    #[serde(borrow, rename = "type")]
+    kind: Raw<'a>,
+    #[serde(borrow)]
+    actor: Raw<'a>,
+    #[serde(borrow)]
+    repo: Raw<'a>,
+    #[serde(borrow)]
+    payload: Raw<'a>,
+    #[serde(borrow)]
+    created_at: Raw<'a>,
 }
 
 #[derive(Deserialize)]
-struct Account {
-    #[serde(default)]
-    login: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct FeedRepository {
-    #[serde(default)]
-    id: Option<u64>,
-    name: String,
-    #[serde(default)]
-    url: Option<String>,
+struct FeedRepository<'a> {
+    #[serde(borrow)]
+    id: Raw<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    url: Raw<'a>,
 }
 
 /// Reads an item of a repository's events. `closed_at` is what its issue's history says, where that had to be asked.
 ///
-/// Total: whatever the item is, there is an answer. One without id or type has an empty mark.
+/// Total: whatever the item is, there is an answer, and a mark that tells it from others.
 #[must_use]
 pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timestamp>) -> Item {
-    let unread = |mark: String, happened_at, meaning| Item {
+    repaired(item, |json| read_event(host, json, closed_at))
+}
+
+/// What `read` makes of an item: if nothing, then of the item with a sign in place of each half of a pair, as a webhook is read.
+fn repaired(item: &RawValue, read: impl Fn(&str) -> Item) -> Item {
+    let json = item.get();
+    let first = read(json);
+    if first.meaning != ItemMeaning::Malformed {
+        return first;
+    }
+    content::repair(json).map_or(first, |json| read(&json))
+}
+
+fn read_event(host: Option<&str>, json: &str, closed_at: Option<Timestamp>) -> Item {
+    let Ok(item) = serde_json::from_str::<FeedItem<'_>>(json) else {
+        return unreadable(json);
+    };
+    let (Some(kind), Some(id)) = (text(item.kind), text(item.id)) else {
+        return unreadable(json);
+    };
+    let mark = mark_of(&kind, &id);
+    let happened_at = text(item.created_at).as_deref().and_then(instant);
+    let unread = |mark: String, meaning| Item {
         mark,
         happened_at,
         meaning,
     };
-    let Ok(item) = serde_json::from_str::<FeedItem>(item.get()) else {
-        return unread(String::new(), None, ItemMeaning::Malformed);
+    let Some(name) = event_name(&kind) else {
+        return unread(mark, ItemMeaning::Skipped(Ignored::UnknownEvent));
     };
-    let mark = mark_of(&item.kind, &item.id);
-    let happened_at = item.created_at.as_deref().and_then(instant);
-    let Some(name) = event_name(&item.kind) else {
-        return unread(mark, happened_at, ItemMeaning::Skipped(Ignored::UnknownEvent));
+    let (Ok(Some(mut payload)), Ok(Some(repository))) =
+        (view::<Fields>(item.payload), view::<FeedRepository<'_>>(item.repo))
+    else {
+        return unread(mark, ItemMeaning::Malformed);
     };
-    let (Some(mut payload), Some(repository)) = (item.payload, item.repo) else {
-        return unread(mark, happened_at, ItemMeaning::Malformed);
-    };
-    let action = webhook_action(name, payload.get("action").and_then(Value::as_str).unwrap_or_default());
-    let html = format!("https://{}/{}", host.unwrap_or("github.com"), repository.name);
-    let was_merged = payload.get("action").and_then(Value::as_str) == Some("merged");
-    if let Some(pull) = payload.get_mut("pull_request").and_then(Value::as_object_mut) {
-        if let Some(number) = pull.get("number").and_then(Value::as_u64) {
-            or_insert(pull, "html_url", json!(format!("{html}/pull/{number}")));
+    let stated = text(payload.get("action").map(AsRef::as_ref)).unwrap_or_default();
+    let action = webhook_action(name, &stated);
+    let html = format!("https://{}/{}", host.unwrap_or("github.com"), repository.name.as_str());
+    if let Some(mut pull) = fields(&payload, "pull_request") {
+        if let Some(number) = number(&pull) {
+            or_insert(&mut pull, "html_url", &format!("{html}/pull/{number}"));
         }
-        if was_merged {
-            pull.insert("merged".to_owned(), json!(true));
-            or_insert(pull, "merged_at", json!(item.created_at));
+        if stated == "merged" {
+            insert(&mut pull, "merged", &true);
+            or_insert(&mut pull, "merged_at", &item.created_at);
         }
         if action == "opened" {
-            or_insert(pull, "created_at", json!(item.created_at));
+            or_insert(&mut pull, "created_at", &item.created_at);
         }
+        insert(&mut payload, "pull_request", &pull);
     }
     if action == "closed"
-        && let Some(object) = payload.get_mut(object_of(name)).and_then(Value::as_object_mut)
-        && !is_merged(object)
+        && let Some(mut object) = fields(&payload, object_of(name))
+        && !is_merged(&object)
     {
-        match closed_at.or_else(|| stated_close(object, happened_at)) {
+        match closed_at.or_else(|| stated_close(&object, happened_at)) {
             Some(at) => {
-                object.insert("closed_at".to_owned(), json!(at.to_string()));
+                insert(&mut object, "closed_at", &at.to_string());
+                insert(&mut payload, object_of(name), &object);
             }
             None => {
-                let number = object.get("number").and_then(Value::as_u64);
-                let closed = Repository::new(&repository.name).zip(number).zip(happened_at);
+                let closed = Repository::new(repository.name.as_str())
+                    .zip(number(&object))
+                    .zip(happened_at);
                 let meaning = closed.map_or(
                     ItemMeaning::Skipped(Ignored::Incomplete),
                     |((repository, number), near)| {
@@ -177,24 +200,54 @@ pub fn event_item(host: Option<&str>, item: &RawValue, closed_at: Option<Timesta
                         })
                     },
                 );
-                return unread(mark, happened_at, meaning);
+                return unread(mark, meaning);
             }
         }
     }
-    payload.insert("action".to_owned(), json!(action));
-    let home = json!({
-        "id": repository.id, "full_name": repository.name, "url": repository.url, "html_url": html,
-    });
-    payload.insert("repository".to_owned(), home);
-    payload.insert(
-        "sender".to_owned(),
-        json!({ "login": item.actor.and_then(|actor| actor.login) }),
-    );
-    let meaning = meaning(host, name, &Value::Object(payload), happened_at);
+    insert(&mut payload, "action", &action);
+    let mut home = Fields::new();
+    insert(&mut home, "id", &repository.id);
+    insert(&mut home, "full_name", &repository.name.as_str());
+    insert(&mut home, "url", &repository.url);
+    insert(&mut home, "html_url", &html);
+    insert(&mut payload, "repository", &home);
+    insert(&mut payload, "sender", &item.actor);
+    unread(mark, meaning(host, name, &payload, happened_at))
+}
+
+/// An item of which not even the name can be read. It is told from others by its bytes, so that it is met once and counted once.
+fn unreadable(json: &str) -> Item {
     Item {
-        mark,
-        happened_at,
-        meaning,
+        mark: Digest::of(json.as_bytes()).to_string(),
+        happened_at: None,
+        meaning: ItemMeaning::Malformed,
+    }
+}
+
+/// The text that `raw` holds, if it does.
+fn text(raw: Raw<'_>) -> Option<String> {
+    value::<Text<'_>>(raw).ok()?.map(|text| text.as_str().to_owned())
+}
+
+/// The fields of the object that is held under this name.
+fn fields(object: &Fields, name: &str) -> Option<Fields> {
+    view(object.get(name).map(AsRef::as_ref)).ok()?
+}
+
+fn number(object: &Fields) -> Option<u64> {
+    value(object.get("number").map(AsRef::as_ref)).ok()?
+}
+
+fn insert(object: &mut Fields, name: &str, value: &impl Serialize) {
+    // Texts, numbers and raw values are all that is given here: each can be written.
+    if let Ok(value) = serde_json::value::to_raw_value(value) {
+        object.insert(name.to_owned(), value);
+    }
+}
+
+fn or_insert(object: &mut Fields, name: &str, value: &impl Serialize) {
+    if object.get(name).is_none_or(|known| known.get() == "null") {
+        insert(object, name, value);
     }
 }
 
@@ -209,18 +262,19 @@ fn mark_of(kind: &str, id: &str) -> String {
 }
 
 #[derive(Deserialize)]
-struct RunItem {
+struct RunItem<'a> {
     id: u64,
-    #[serde(default)]
     run_attempt: Option<u64>,
-    #[serde(default)]
-    updated_at: Option<String>,
-    #[serde(default)]
-    repository: Option<Value>,
-    #[serde(default)]
-    triggering_actor: Option<Value>,
-    #[serde(default)]
-    actor: Option<Value>,
+    #[serde(borrow)]
+    status: Raw<'a>,
+    #[serde(borrow)]
+    updated_at: Raw<'a>,
+    #[serde(borrow)]
+    repository: Raw<'a>,
+    #[serde(borrow)]
+    triggering_actor: Raw<'a>,
+    #[serde(borrow)]
+    actor: Raw<'a>,
 }
 
 /// Which attempt of which run an item of the runs is.
@@ -242,7 +296,7 @@ impl Attempt {
     /// Which attempt `item` is.
     #[must_use]
     pub fn of(item: &RawValue) -> Option<Self> {
-        let run = serde_json::from_str::<RunItem>(item.get()).ok()?;
+        let run = serde_json::from_str::<RunItem<'_>>(item.get()).ok()?;
         Some(Self {
             run: run.id,
             attempt: run.run_attempt?,
@@ -253,31 +307,30 @@ impl Attempt {
 /// Reads an item of a repository's workflow runs: an event where the attempt ended badly.
 #[must_use]
 pub fn run_item(host: Option<&str>, item: &RawValue) -> Item {
-    let malformed = |mark| Item {
-        mark,
-        happened_at: None,
-        meaning: ItemMeaning::Malformed,
+    repaired(item, |json| read_run(host, json))
+}
+
+fn read_run(host: Option<&str>, json: &str) -> Item {
+    let Ok(run) = serde_json::from_str::<RunItem<'_>>(json) else {
+        return unreadable(json);
     };
-    let Ok(run) = serde_json::from_str::<RunItem>(item.get()) else {
-        return malformed(String::new());
-    };
-    let Some(attempt) = run.run_attempt else {
-        return malformed(String::new());
+    let (Some(attempt), Ok(whole)) = (run.run_attempt, serde_json::from_str::<&RawValue>(json)) else {
+        return unreadable(json);
     };
     let mark = Attempt { run: run.id, attempt }.mark();
-    let Ok(whole) = serde_json::from_str::<Value>(item.get()) else {
-        return malformed(mark);
-    };
-    let is_over = whole.get("status").and_then(Value::as_str) == Some("completed");
+    let is_over = text(run.status).as_deref() == Some("completed");
     // That it has been seen says nothing of how it will end.
     let mark = if is_over { mark } else { format!("{mark}:open") };
-    let payload = json!({
-        "action": if is_over { "completed" } else { "in_progress" },
-        "repository": run.repository,
-        "sender": run.triggering_actor.or(run.actor),
-        "workflow_run": whole,
-    });
-    let happened_at = run.updated_at.as_deref().and_then(instant);
+    let mut payload = Fields::new();
+    insert(
+        &mut payload,
+        "action",
+        &if is_over { "completed" } else { "in_progress" },
+    );
+    insert(&mut payload, "repository", &run.repository);
+    insert(&mut payload, "sender", &run.triggering_actor.or(run.actor));
+    insert(&mut payload, "workflow_run", &whole);
+    let happened_at = text(run.updated_at).as_deref().and_then(instant);
     Item {
         mark,
         happened_at,
@@ -286,8 +339,8 @@ pub fn run_item(host: Option<&str>, item: &RawValue) -> Item {
 }
 
 /// What a webhook of this name with this payload means.
-fn meaning(host: Option<&str>, name: &str, payload: &Value, happened_at: Option<Timestamp>) -> ItemMeaning {
-    let Some(event_name) = EventName::parse(name) else {
+fn meaning(host: Option<&str>, name: &str, payload: &Fields, happened_at: Option<Timestamp>) -> ItemMeaning {
+    let (Some(event_name), Ok(json)) = (EventName::parse(name), serde_json::to_string(payload)) else {
         return ItemMeaning::Malformed;
     };
     let envelope = Envelope {
@@ -296,7 +349,7 @@ fn meaning(host: Option<&str>, name: &str, payload: &Value, happened_at: Option<
         event_name: &event_name,
         content_type: None,
     };
-    let reading = interpret(&envelope, &payload.to_string());
+    let reading = interpret(&envelope, &json);
     match reading.meaning {
         Meaning::Event(mut event) => {
             event.occurred_at = event.occurred_at.or(happened_at);
@@ -338,22 +391,17 @@ fn object_of(name: &str) -> &'static str {
     }
 }
 
-fn is_merged(pull: &Map<String, Value>) -> bool {
-    let merged_at = pull.get("merged_at").is_some_and(Value::is_string);
-    pull.get("merged").and_then(Value::as_bool).unwrap_or(merged_at)
+fn is_merged(pull: &Fields) -> bool {
+    let field = |name: &str| pull.get(name).map(AsRef::as_ref);
+    let merged_at = text(field("merged_at")).is_some();
+    value(field("merged")).ok().flatten().unwrap_or(merged_at)
 }
 
 /// When the object says that it was closed, if that is what the item tells of.
-fn stated_close(object: &Map<String, Value>, happened_at: Option<Timestamp>) -> Option<Timestamp> {
-    let at = instant(object.get("closed_at")?.as_str()?)?;
+fn stated_close(object: &Fields, happened_at: Option<Timestamp>) -> Option<Timestamp> {
+    let at = instant(&text(object.get("closed_at").map(AsRef::as_ref))?)?;
     let is_this_time = happened_at.is_none_or(|happened| at.duration_since(happened).abs() <= CLOSED_APART_MAX);
     is_this_time.then_some(at)
-}
-
-fn or_insert(object: &mut Map<String, Value>, name: &str, value: Value) {
-    if object.get(name).is_none_or(Value::is_null) {
-        object.insert(name.to_owned(), value);
-    }
 }
 
 /// What a page of an issue's history says of one closing.
@@ -393,6 +441,8 @@ pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Closing, NotAPage> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::event::{Kind, Subject};
 
@@ -568,7 +618,105 @@ mod tests {
             assert_eq!(read(&item).meaning, ItemMeaning::Malformed, "{item}");
         }
         assert_eq!(read(&json!({"id": "7", "type": "PushEvent"})).mark, "PushEvent:7");
-        assert_eq!(read(&json!([])).mark, "");
+    }
+
+    /// What webhooks carry in fields that nobody reads, and in texts, besides what every reader of JSON takes.
+    fn odd() -> [String; 4] {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        [r#""cut \ud83d""#.to_owned(), deep, "1e999".to_owned(), "9".repeat(400)]
+    }
+
+    fn raw_text(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn an_item_is_read_whatever_its_other_fields_hold_as_a_webhook_is() {
+        // PAY-22, PAY-23
+        for odd in odd() {
+            let item = format!(
+                r#"{{"id":"77","type":"IssueCommentEvent","x":{odd},"actor":{{"login":"dev1","x":{odd}}},
+                "repo":{{"id":1,"name":"acme/app","x":{odd}}},"org":{odd},
+                "payload":{{"action":"created","x":{odd},"issue":{{"number":12,"pull_request":{{}},"x":{odd}}},
+                "comment":{{"id":900,"body":"please","x":{odd},"user":{{"login":"dev2"}}}}}},
+                "created_at":"2026-01-02T03:04:05Z"}}"#
+            );
+            let item = event_item(None, &raw_text(&item), None);
+            let ItemMeaning::Event(event, _) = item.meaning else {
+                panic!("{odd}: {:?}", item.meaning)
+            };
+            assert_eq!(
+                (event.id.as_str(), item.mark.as_str()),
+                ("github/comment/900", "IssueCommentEvent:77")
+            );
+            let run = format!(
+                r#"{{"id":1,"run_attempt":2,"display_title":{odd},"name":"ci","status":"completed","conclusion":"failure",
+                "head_branch":"f","head_sha":"a","updated_at":"2026-01-02T03:04:05Z","pull_requests":[],
+                "head_repository":{{"id":1,"full_name":"acme/app"}},"actor":{{"login":"dev1","x":{odd}}},
+                "repository":{{"id":1,"full_name":"acme/app","x":{odd}}}}}"#
+            );
+            let run = raw_text(&run);
+            let item = run_item(None, &run);
+            let ItemMeaning::Event(event, _) = item.meaning else {
+                panic!("{odd}: {:?}", item.meaning)
+            };
+            assert_eq!(
+                (event.id.as_str(), item.mark.as_str()),
+                ("github/run/1/attempt/2", "1:2")
+            );
+            assert_eq!(
+                (event.branch.as_deref(), event.actor.as_deref()),
+                (Some("f"), Some("dev1"))
+            );
+            assert_eq!(Attempt::of(&run), Some(Attempt { run: 1, attempt: 2 }));
+        }
+    }
+
+    #[test]
+    fn a_cut_text_is_read_with_a_sign_in_place_of_what_was_cut() {
+        // PAY-22
+        let item = r#"{"id":"77","type":"IssueCommentEvent","actor":{"login":"dev1"},"repo":{"id":1,"name":"acme/app"},
+            "payload":{"action":"created","issue":{"number":12,"pull_request":{}},
+            "comment":{"id":900,"body":"cut \ud83d","user":{"login":"dev2"}}},"created_at":"2026-01-02T03:04:05Z"}"#;
+        let ItemMeaning::Event(event, _) = event_item(None, &raw_text(item), None).meaning else {
+            panic!("it is a comment")
+        };
+        assert_eq!(event.summary, "cut \u{fffd}");
+        let closing = r#"{"id":"7","type":"IssuesEvent","actor":{"login":"dev1"},"repo":{"id":1,"name":"acme/app"},
+            "payload":{"action":"closed","issue":{"id":70,"number":7,"title":"cut \ud83d","user":{"login":"dev2"},
+            "closed_at":"2026-01-02T03:04:04Z"}},"created_at":"2026-01-02T03:04:05Z"}"#;
+        let ItemMeaning::Event(event, _) = event_item(None, &raw_text(closing), None).meaning else {
+            panic!("it is a closing")
+        };
+        assert_eq!(event.id.as_str(), "github/issue/70/closed/1767323044");
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_a_mark_of_its_own_all_the_same() {
+        let of = |json: &str| event_item(None, &raw_text(json), None);
+        let read = [
+            of("[]"),
+            of("3"),
+            of(r#"{"id":7,"type":"IssuesEvent"}"#),
+            of(r#"{"id":8,"type":"IssuesEvent"}"#),
+            run_item(None, &raw_text(r#"{"id":1}"#)),
+        ];
+        let marks: std::collections::BTreeSet<&str> = read.iter().map(|item| item.mark.as_str()).collect();
+        assert_eq!(marks.len(), read.len(), "{marks:?}");
+        assert!(!marks.contains(""));
+        assert!(read.iter().all(|item| item.meaning == ItemMeaning::Malformed));
+        assert_eq!(of("[]").mark, read[0].mark);
+        // What can be read of it is what tells it from others.
+        let known = of(r#"{"id":"7","type":"IssuesEvent","repo":5,"payload":{}}"#);
+        assert_eq!(
+            (known.mark.as_str(), known.meaning),
+            ("IssuesEvent:7", ItemMeaning::Malformed)
+        );
+        let known = of(r#"{"id":"7","type":"IssuesEvent","repo":{"name":"acme/app"},"payload":[],"created_at":5}"#);
+        assert_eq!(
+            (known.mark.as_str(), known.meaning),
+            ("IssuesEvent:7", ItemMeaning::Malformed)
+        );
     }
 
     #[test]

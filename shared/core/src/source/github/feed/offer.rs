@@ -97,8 +97,7 @@ impl<A: Api> Feed<A> {
         let mut met = BTreeSet::new();
         for listed in listing.items.iter().rev() {
             let mark = &listed.item.mark;
-            // What has no mark cannot be told from the next one of its kind.
-            let is_met = !mark.is_empty() && !met.insert(mark);
+            let is_met = !met.insert(mark);
             let is_known = seen.contains(mark) || offered.handled.contains(mark);
             if is_met || is_known && !memory.has_left(self.kind, mark) {
                 continue;
@@ -122,7 +121,7 @@ impl<A: Api> Feed<A> {
                     self.write(round, listed.item.meaning.clone(), &mut offered).await?;
                 }
             }
-            if is_done && !mark.is_empty() {
+            if is_done {
                 offered.handled.insert(mark.clone());
             }
         }
