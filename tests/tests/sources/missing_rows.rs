@@ -1,8 +1,17 @@
 //! The rows of missing deliveries as DynamoDB has them, those of a newer version, and those that cannot be read.
 
+use aws_sdk_dynamodb::Client;
+use aws_sdk_dynamodb::operation::batch_get_item::BatchGetItemOutput;
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::FinalizerInterceptorContextMut;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+use forebay_aws::dynamodb::DynamoLedger;
 use forebay_core::source::github::{Becomes, MissingStore};
 use forebay_tests::engine::{Engine, number, text};
 use forebay_tests::samples::*;
+use forebay_tests::table::{TABLE, Table};
 
 use super::missing::{log, missing};
 use super::on_dynamodb;
@@ -116,4 +125,48 @@ async fn a_delivery_or_an_event_that_cannot_be_read_is_kept_and_is_attributed_by
             before.into_iter().find(|row| text(row, "pk") == Some(kind))
         );
     }
+}
+
+/// DynamoDB answers a call for many rows in any order: here, in the opposite of the one that they were asked for in.
+#[derive(Debug)]
+struct Reversed;
+
+#[dyn_dispatch_hint]
+impl Intercept for Reversed {
+    fn name(&self) -> &'static str {
+        "Reversed"
+    }
+
+    fn modify_before_completion(
+        &self,
+        context: &mut FinalizerInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        _config: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let output = context.output_or_error_mut().and_then(|output| output.as_mut().ok());
+        if let Some(output) = output.and_then(|output| output.downcast_mut::<BatchGetItemOutput>()) {
+            output
+                .responses
+                .iter_mut()
+                .flat_map(|rows| rows.values_mut())
+                .for_each(|rows| rows.reverse());
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_is_listed_newest_first_in_whatever_order_its_rows_come() {
+    let table = Table::start().await;
+    let config = table.config().interceptor(Reversed).build();
+    let ledger = DynamoLedger::new(Client::from_conf(config), TABLE);
+    let rows: Vec<_> = (0..5).map(|second| missing(&format!("a{second}"), second)).collect();
+    ledger.note_missing(&log("app"), &rows).await.unwrap();
+    for (row, second) in rows.iter().zip(10..) {
+        let lost = Becomes::Lost("gone");
+        ledger.settle_missing(&log("app"), row, lost, at(second)).await.unwrap();
+    }
+    let lost = ledger.lost(at(0), 10).await.unwrap();
+    let since: Vec<_> = lost.iter().map(|lost| lost.since).collect();
+    assert_eq!(since, [14, 13, 12, 11, 10].map(at));
 }

@@ -1,5 +1,6 @@
 //! Deliveries that GitHub made and the ledger lacks, and what has become of them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -131,8 +132,12 @@ impl MissingStore for DynamoLedger {
             until: Timestamp::MAX,
             limit,
         };
-        self.list_shard(sources::LOST_SHARD, &listing, &sources::read_lost)
-            .await
+        let mut lost = self
+            .list_shard(sources::LOST_SHARD, &listing, &sources::read_lost)
+            .await?;
+        // The index has them in order, and a call for many rows answers in any.
+        lost.sort_by_key(|lost| Reverse(lost.since));
+        Ok(lost)
     }
 
     async fn attribute(&self, key: &DeliveryKey) -> Result<bool, LedgerError> {
