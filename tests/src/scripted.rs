@@ -12,7 +12,7 @@ use forebay_core::ledger::{
 use forebay_core::ports::{DuePage, DueQuery, ErrorClass, Ledger, LedgerError, Listing, Raised, Redacted, Renewed};
 use forebay_core::session::{Opened, Owner, OwnerKey, Pointer, Pointers, Session, SessionId};
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore, Word};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Notify;
 
@@ -330,7 +330,7 @@ impl<L: Ledger + MissingStore> MissingStore for Scripted<L> {
         missing: &Missing,
         becomes: Becomes,
         now: Timestamp,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Word, LedgerError> {
         let inner = self.inner.settle_missing(log, missing, becomes, now);
         self.act(Call::SettleMissing, inner).await
     }

@@ -13,6 +13,8 @@ use forebay_tests::scripted::{Call, Script};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+mod overtaken;
+
 const APP: &str = "acme/app";
 
 /// A bench with a hook of ours whose log is read. Pull request 1 is open, and nobody was told.

@@ -8,7 +8,7 @@ use forebay_core::event::{Event, EventId, Net};
 use forebay_core::ledger::{Admission, Admitted, EventAdmission, Nonce};
 use forebay_core::ports::Ledger;
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore, Word};
 use forebay_tests::engine::{Embedded, Engine, Memory};
 use forebay_tests::samples::*;
 
@@ -23,6 +23,8 @@ forebay_tests::promised_on_both!(
     simultaneous_notes_of_a_page_are_each_new_once,
     what_is_due_is_the_logs_own_oldest_first_and_no_more_than_asked_for,
     what_was_asked_for_is_due_again_later_and_counts,
+    what_is_noted_of_what_others_have_noted_since_changes_nothing,
+    what_is_said_again_because_its_answer_was_lost_is_ours,
     what_is_here_or_lost_is_not_looked_at_again,
     what_is_settled_stays_settled,
     what_is_lost_can_be_listed_with_its_reason_newest_first,
@@ -219,22 +221,80 @@ async fn what_was_asked_for_is_due_again_later_and_counts(engine: impl Engine<Le
         known = expected;
     }
     // What came to nothing is due again as well, and was no attempt: not even if it had been noted as one.
-    let noted = Becomes::Asked(at(2_000));
     for (becomes, asked, due_at) in [
-        (Becomes::PutOff(at(1_500)), 3, at(1_500)),
-        (noted, 4, at(2_000)),
-        (Becomes::PutOff(known.due_at), 3, known.due_at),
+        (put_off(1_500, 3), 3, at(1_500)),
+        (Becomes::Asked(at(2_000)), 4, at(2_000)),
+        (put_off(1_500, 3), 3, at(1_500)),
+        (put_off(2_500, 0), 0, at(2_500)),
+        (put_off(3_000, 0), 0, at(3_000)),
     ] {
-        ledger
-            .settle_missing(&log("app"), &known, becomes, at(100))
-            .await
-            .unwrap();
-        let expected = Missing {
+        let word = ledger.settle_missing(&log("app"), &known, becomes, at(100)).await;
+        assert_eq!(word.unwrap(), Word::Ours, "{becomes:?}");
+        let expected = Missing { asked, due_at, ..known };
+        assert_eq!(
+            due(&*ledger, &log("app"), 10_000, 10).await,
+            std::slice::from_ref(&expected),
+            "{becomes:?}"
+        );
+        known = expected;
+    }
+}
+
+fn put_off(second: i64, asked: u32) -> Becomes {
+    let due_at = at(second);
+    Becomes::PutOff { due_at, asked }
+}
+
+async fn what_is_noted_of_what_others_have_noted_since_changes_nothing(engine: impl Engine<Ledger: MissingStore>) {
+    // Invariant 4: a frozen poller knows of a row as it was.
+    let ledger = engine.ledger();
+    let first = missing("a1", 10);
+    note(&*ledger, &log("app"), std::slice::from_ref(&first)).await;
+    let mut before = first;
+    for (becomes, asked, due_at) in [
+        (Becomes::Asked(at(300)), 1, at(300)),
+        (put_off(900, 1), 1, at(900)),
+        (put_off(900, 0), 0, at(900)),
+        (Becomes::Asked(at(900)), 1, at(900)),
+    ] {
+        let word = ledger.settle_missing(&log("app"), &before, becomes, at(100)).await;
+        assert_eq!(word.unwrap(), Word::Ours, "{becomes:?}");
+        let now = Missing {
             asked,
             due_at,
-            ..known.clone()
+            ..before.clone()
         };
-        assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, [expected], "{becomes:?}");
+        for late in [Becomes::Asked(at(400)), put_off(10, 0), put_off(500, 7)] {
+            let word = ledger.settle_missing(&log("app"), &before, late, at(101)).await;
+            assert_eq!(word.unwrap(), Word::Theirs, "{late:?} behind {becomes:?}");
+            let there = due(&*ledger, &log("app"), 10_000, 10).await;
+            assert_eq!(there, std::slice::from_ref(&now), "{late:?} behind {becomes:?}");
+        }
+        before = now;
+    }
+}
+
+async fn what_is_said_again_because_its_answer_was_lost_is_ours(engine: impl Engine<Ledger: MissingStore>) {
+    let ledger = engine.ledger();
+    let cases = [
+        (missing("a1", 10), Becomes::Asked(at(300))),
+        (missing("a2", 10), put_off(300, 0)),
+        (missing("a3", 10), Becomes::Here),
+        (missing("a4", 10), Becomes::Lost("gone")),
+    ];
+    for (row, becomes) in cases {
+        note(&*ledger, &log("app"), std::slice::from_ref(&row)).await;
+        for _ in 0..2 {
+            let word = ledger.settle_missing(&log("app"), &row, becomes, at(100)).await;
+            assert_eq!(word.unwrap(), Word::Ours, "{becomes:?}");
+        }
+        // Whoever says something else, or the same of a settled one at another time, is somebody else.
+        for other in [Becomes::Here, Becomes::Lost("expired")] {
+            if row.noted(becomes).is_none() {
+                let word = ledger.settle_missing(&log("app"), &row, other, at(105)).await;
+                assert_eq!(word.unwrap(), Word::Theirs, "{other:?} behind {becomes:?}");
+            }
+        }
     }
 }
 
@@ -248,11 +308,9 @@ async fn what_is_here_or_lost_is_not_looked_at_again(engine: impl Engine<Ledger:
     assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, rows[2..]);
     // Somebody else's, or nobody's.
     let unknown = missing("ff", 1);
-    for becomes in [Becomes::Here, Becomes::Asked(at(50)), Becomes::PutOff(at(50))] {
-        ledger
-            .settle_missing(&log("app"), &unknown, becomes, at(100))
-            .await
-            .unwrap();
+    for becomes in [Becomes::Here, Becomes::Asked(at(50)), put_off(50, 0)] {
+        let word = ledger.settle_missing(&log("app"), &unknown, becomes, at(100)).await;
+        assert_eq!(word.unwrap(), Word::Theirs, "{becomes:?}");
     }
     assert_eq!(due(&*ledger, &log("app"), 10_000, 10).await, rows[2..]);
     assert_eq!(note(&*ledger, &log("app"), &[unknown]).await, 1);
@@ -266,7 +324,7 @@ async fn what_is_settled_stays_settled(engine: impl Engine<Ledger: MissingStore>
     for becomes in [
         Becomes::Here,
         Becomes::Asked(at(200)),
-        Becomes::PutOff(at(200)),
+        put_off(200, 0),
         Becomes::Lost("expired"),
         Becomes::Here,
     ] {
@@ -287,21 +345,15 @@ async fn what_is_lost_can_be_listed_with_its_reason_newest_first(engine: impl En
     note(&*ledger, &log("other"), std::slice::from_ref(&other)).await;
     let asked = Missing {
         asked: 6,
+        due_at: at(90),
         ..rows[0].clone()
     };
     let settle = async |log: SourceId, row: &Missing, becomes, second| {
         ledger.settle_missing(&log, row, becomes, at(second)).await.unwrap();
     };
-    settle(
-        log("app"),
-        &Missing {
-            asked: 5,
-            ..rows[0].clone()
-        },
-        Becomes::Asked(at(90)),
-        80,
-    )
-    .await;
+    settle(log("app"), &rows[0], put_off(80, 5), 70).await;
+    let five = rows[0].noted(put_off(80, 5)).unwrap();
+    settle(log("app"), &five, Becomes::Asked(at(90)), 80).await;
     settle(log("app"), &asked, Becomes::Lost("asked_too_often"), 100).await;
     settle(log("app"), &rows[1], Becomes::Here, 110).await;
     settle(log("app"), &rows[2], Becomes::Asked(at(200)), 110).await;

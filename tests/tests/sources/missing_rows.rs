@@ -55,7 +55,10 @@ async fn a_missing_delivery_of_a_newer_format_is_left_alone() {
     let newer = change(engine, "missing#42#a1", "row", "v", n(2)).await;
     for becomes in [
         Becomes::Asked(at(200)),
-        Becomes::PutOff(at(200)),
+        Becomes::PutOff {
+            due_at: at(200),
+            asked: 0,
+        },
         Becomes::Here,
         Becomes::Lost("expired"),
     ] {
@@ -91,7 +94,10 @@ async fn a_settled_missing_delivery_keeps_what_became_of_it_and_expires() {
     // A frozen poller has the last word of nothing.
     for becomes in [
         Becomes::Asked(at(200)),
-        Becomes::PutOff(at(200)),
+        Becomes::PutOff {
+            due_at: at(200),
+            asked: 0,
+        },
         Becomes::Lost("expired"),
     ] {
         ledger

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure};
 use forebay_core::delivery::{DeliveryKey, Outcome};
 use forebay_core::event::{EventId, Net};
 use forebay_core::ports::{ErrorClass, Ledger as _, LedgerError, Listed, Listing};
 use forebay_core::source::SourceId;
-use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore};
+use forebay_core::source::github::{Becomes, Lost, Missing, MissingStore, Word};
 use jiff::Timestamp;
 
 use super::items::sources::{self, attribute, missing_key, missing_shard};
@@ -77,24 +77,46 @@ impl MissingStore for DynamoLedger {
         missing: &Missing,
         becomes: Becomes,
         now: Timestamp,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Word, LedgerError> {
+        let noted = missing.noted(becomes);
+        // What has been settled stays so: a poller that was frozen has nothing to say of it. Nor does it take back what another
+        // has noted since.
+        let condition = match (&noted, missing.asked) {
+            (None, _) => "#v <= :format AND attribute_exists(#due_shard)",
+            (Some(_), 0) => {
+                "#v <= :format AND attribute_exists(#due_shard) AND #due_at = :known_due_at \
+                 AND (attribute_not_exists(#asked) OR #asked = :known_asked)"
+            }
+            (Some(_), _) => {
+                "#v <= :format AND attribute_exists(#due_shard) AND #due_at = :known_due_at AND #asked = :known_asked"
+            }
+        };
         let update = self
             .client
             .update_item()
             .table_name(&self.table)
             .set_key(Some(missing_key(&missing.key)))
-            // What has been settled stays so: a poller that was frozen has nothing to say of it.
-            .condition_expression("#v <= :format AND attribute_exists(#due_shard)")
+            .condition_expression(condition)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .expression_attribute_names("#v", name::FORMAT)
             .expression_attribute_names("#due_shard", name::DUE_SHARD)
             .expression_attribute_names("#due_at", name::DUE_AT)
             .expression_attribute_values(":format", number(items::FORMAT));
-        let update = match becomes {
-            Becomes::Asked(due_at) | Becomes::PutOff(due_at) => update
+        let update = match &noted {
+            Some(noted) => update
                 .update_expression("SET #asked = :asked, #due_at = :due_at")
                 .expression_attribute_names("#asked", attribute::ASKED)
-                .expression_attribute_values(":asked", number(missing.asked_as(becomes)))
-                .expression_attribute_values(":due_at", millis(due_at)),
+                .expression_attribute_values(":known_asked", number(missing.asked))
+                .expression_attribute_values(":known_due_at", millis(missing.due_at))
+                .expression_attribute_values(":asked", number(noted.asked))
+                .expression_attribute_values(":due_at", millis(noted.due_at)),
+            None => update
+                .expression_attribute_names("#became", attribute::BECAME)
+                .expression_attribute_names("#expires_at", name::EXPIRES_AT)
+                .expression_attribute_values(":expires_at", sources::missing_expires_at(now)),
+        };
+        let update = match becomes {
+            Becomes::Asked(_) | Becomes::PutOff { .. } => update,
             Becomes::Here => update
                 .update_expression("SET #became = :became, #expires_at = :expires_at REMOVE #due_shard, #due_at")
                 .expression_attribute_values(":became", text(sources::HERE)),
@@ -110,18 +132,16 @@ impl MissingStore for DynamoLedger {
                 .expression_attribute_values(":lost", text(sources::LOST_SHARD))
                 .expression_attribute_values(":now", millis(now)),
         };
-        let update = match becomes {
-            Becomes::Asked(_) | Becomes::PutOff(_) => update,
-            Becomes::Here | Becomes::Lost(_) => update
-                .expression_attribute_names("#became", attribute::BECAME)
-                .expression_attribute_names("#expires_at", name::EXPIRES_AT)
-                .expression_attribute_values(":expires_at", sources::missing_expires_at(now)),
+        let error = match update.send().await {
+            Ok(_) => return Ok(Word::Ours),
+            Err(error) => error,
         };
-        match update.send().await {
-            Ok(_) => Ok(()),
-            // It has gone, is settled, or is a newer version's: there is nothing to remember.
-            Err(error) if failed_condition(&error).is_some() => Ok(()),
-            Err(error) => Err(ledger_error("settle missing delivery", &missing.key, &error)),
+        match failed_condition(&error) {
+            // It may be as this very write left it, whose answer was lost.
+            Some(Some(item)) if stands_so(item, noted.as_ref(), becomes, now) => Ok(Word::Ours),
+            // It has gone, is settled, is another poller's, or a newer version's: there is nothing to remember.
+            Some(_) => Ok(Word::Theirs),
+            None => Err(ledger_error("settle missing delivery", &missing.key, &error)),
         }
     }
 
@@ -150,6 +170,21 @@ impl MissingStore for DynamoLedger {
             attributed => attributed,
         }
     }
+}
+
+/// Whether a missing delivery's row says what it would say had it become this just now.
+fn stands_so(item: &items::Item, noted: Option<&Missing>, becomes: Becomes, now: Timestamp) -> bool {
+    let word = match becomes {
+        Becomes::Here => sources::HERE,
+        Becomes::Lost(word) => word,
+        Becomes::Asked(_) | Becomes::PutOff { .. } => {
+            let known = |row: &Missing| (row.asked, millis(row.due_at));
+            let there = sources::read_missing(item).ok().flatten();
+            return there.as_ref().map(known) == noted.map(known);
+        }
+    };
+    item.get(attribute::BECAME) == Some(&text(word))
+        && item.get(name::EXPIRES_AT) == Some(&sources::missing_expires_at(now))
 }
 
 impl DynamoLedger {

@@ -14,7 +14,7 @@ use crate::ports::{
 };
 use crate::session::{Opened, Owner, OwnerKey, Phase, Pointer, Pointers, Session, SessionId};
 use crate::source::SourceId;
-use crate::source::github::{Becomes, Lost, Missing, MissingStore};
+use crate::source::github::{Becomes, Lost, Missing, MissingStore, Word};
 
 /// A ledger in memory.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ struct Tables {
     sessions: BTreeMap<SessionId, Session>,
     /// By the log that shows them.
     missing: BTreeMap<DeliveryKey, (SourceId, Missing)>,
-    /// What has become of them: here, or lost.
-    became: BTreeMap<DeliveryKey, Option<Lost>>,
+    /// What has become of them, and when: here, or lost.
+    became: BTreeMap<DeliveryKey, (Missing, Becomes, Timestamp)>,
     /// When the rows of closed sessions go.
     closed: BTreeMap<SessionId, Timestamp>,
 }
@@ -498,39 +498,42 @@ impl MissingStore for MemoryLedger {
         missing: &Missing,
         becomes: Becomes,
         now: Timestamp,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<Word, LedgerError> {
         let mut tables = self.tables();
-        match becomes {
-            Becomes::Asked(due_at) | Becomes::PutOff(due_at) => {
-                if let Some((_, row)) = tables.missing.get_mut(&missing.key) {
-                    row.asked = missing.asked_as(becomes);
-                    row.due_at = due_at;
-                }
+        let known = |row: &Missing| (row.asked, row.due_at);
+        let Some((_, row)) = tables.missing.get_mut(&missing.key) else {
+            let before = tables.became.get(&missing.key);
+            let is_ours = before.is_some_and(|(_, became, at)| (*became, *at) == (becomes, now));
+            return Ok(if is_ours { Word::Ours } else { Word::Theirs });
+        };
+        match missing.noted(becomes) {
+            Some(noted) if [known(missing), known(&noted)].contains(&known(row)) => {
+                (row.asked, row.due_at) = known(&noted);
             }
-            Becomes::Here | Becomes::Lost(_) => {
-                if let Some((_, row)) = tables.missing.remove(&missing.key) {
-                    let lost = match becomes {
-                        Becomes::Lost(word) => Some(Lost {
-                            key: row.key,
-                            event_name: row.event_name,
-                            delivered_at: row.delivered_at,
-                            asked: row.asked,
-                            reason: word.to_owned(),
-                            since: now,
-                        }),
-                        Becomes::Here | Becomes::Asked(_) | Becomes::PutOff(_) => None,
-                    };
-                    tables.became.insert(missing.key.clone(), lost);
-                }
+            Some(_) => return Ok(Word::Theirs),
+            None => {
+                let row = row.clone();
+                tables.missing.remove(&missing.key);
+                tables.became.insert(missing.key.clone(), (row, becomes, now));
             }
         }
-        Ok(())
+        Ok(Word::Ours)
     }
 
     async fn lost(&self, since: Timestamp, limit: usize) -> Result<Vec<Lost>, LedgerError> {
         let tables = self.tables();
-        let lost = tables.became.values().flatten();
-        let mut lost: Vec<Lost> = lost.filter(|lost| lost.since >= since).cloned().collect();
+        let lost = tables.became.values().filter_map(|(row, became, at)| match became {
+            Becomes::Lost(word) => Some(Lost {
+                key: row.key.clone(),
+                event_name: row.event_name.clone(),
+                delivered_at: row.delivered_at,
+                asked: row.asked,
+                reason: (*word).to_owned(),
+                since: *at,
+            }),
+            Becomes::Here | Becomes::Asked(_) | Becomes::PutOff { .. } => None,
+        });
+        let mut lost: Vec<Lost> = lost.filter(|lost| lost.since >= since).collect();
         lost.sort_by_key(|lost| std::cmp::Reverse(lost.since));
         lost.truncate(limit);
         Ok(lost)

@@ -10,7 +10,7 @@ use crate::api::{ANONYMOUS_SPACING, Answer, Api, Credential, Limits, Method, Req
 use crate::ports::ErrorClass;
 
 pub use feed::{Feed, FeedConfig, FeedKind};
-pub use recovery::{Becomes, HookLog, Lost, Missing, MissingStore, Recovery, RecoveryConfig, Remedy};
+pub use recovery::{Becomes, HookLog, Lost, Missing, MissingStore, Recovery, RecoveryConfig, Remedy, Word};
 
 /// Longest least time between two polls that an answer may ask for: a header must not silence a feed.
 const INTERVAL_MAX: SignedDuration = SignedDuration::from_secs(3_600);

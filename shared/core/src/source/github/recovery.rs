@@ -28,7 +28,7 @@ use config::LOGS;
 use reading::Remembered;
 
 pub use config::{HookLog, RecoveryConfig, Remedy};
-pub use missing::{Becomes, Lost, Missing, MissingStore};
+pub use missing::{Becomes, Lost, Missing, MissingStore, Word};
 
 /// Entries of a page.
 const PAGE_ITEMS: usize = 100;

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::answer::{Detail, Stop};
 use super::hooks::Hooks;
-use super::{Becomes, Missing, MissingStore, Recovery, Remedy};
+use super::{Becomes, Missing, MissingStore, Recovery, Remedy, Word};
 use crate::api::{Api, Method, Request};
 use crate::delivery::{DeliveryKey, EventName};
 use crate::ports::ErrorKind;
@@ -30,8 +30,8 @@ const PUT_OFF: SignedDuration = SignedDuration::from_mins(15);
 enum Got {
     /// GitHub did it, or would not do just this: it answers us, and lets us ask.
     Answer,
-    /// It is gone, which says nothing of what we may ask for.
-    Gone,
+    /// It is gone, or is somebody else's to ask for, which says nothing of what we may ask for.
+    Nothing,
 }
 
 /// Whether GitHub answers us in this turn, and lets us ask.
@@ -45,6 +45,8 @@ enum Others {
 /// A missing delivery that was asked for in vain.
 struct Failed<'m> {
     missing: &'m Missing,
+    /// What is known of it since: that it was about to be asked for may have been noted.
+    noted: Missing,
     /// There was no answer, and no refusal.
     is_unanswered: bool,
 }
@@ -68,14 +70,18 @@ impl<'m> Asking<'m> {
         self.others == Others::Had || self.failed.len() < REFUSALS_MAX
     }
 
-    /// Takes in what came of asking for `missing`.
-    fn take(&mut self, missing: &'m Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
+    /// Takes in what came of asking for `missing`, of which this is known since.
+    fn take(&mut self, missing: &'m Missing, noted: Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
         match got {
             Ok(Got::Answer) => self.others = Others::Had,
-            Ok(Got::Gone) => {}
+            Ok(Got::Nothing) => {}
             Err(Stop::Failed(error @ (PollError::Unanswered { .. } | PollError::Misconfigured { .. }))) => {
                 let is_unanswered = matches!(error, PollError::Unanswered { .. });
-                self.failed.push(Failed { missing, is_unanswered });
+                self.failed.push(Failed {
+                    missing,
+                    noted,
+                    is_unanswered,
+                });
                 self.why.get_or_insert(error);
             }
             Err(Stop::Failed(error @ PollError::Unkept { .. })) => return Err(Stop::Failed(error)),
@@ -112,11 +118,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             if !asking.goes_on() {
                 continue;
             }
+            let mut noted = missing.clone();
             let got = match self.config.remedy {
-                Remedy::Redeliver => self.redeliver(round, missing, log).await,
+                Remedy::Redeliver => self.redeliver(round, missing, &mut noted, log).await,
                 Remedy::Fetch => self.fetch(round, missing, log).await,
             };
-            asking.take(missing, got)?;
+            asking.take(missing, noted, got)?;
             if asking.over.is_some() {
                 break;
             }
@@ -133,21 +140,21 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
 
     /// Remembers of a missing delivery that it was asked for in vain.
     async fn settle_failed(&self, round: &mut Round<'_, A>, failed: &Failed<'_>, others: Others) -> Result<(), Stop> {
-        let missing = failed.missing;
+        let (missing, noted) = (failed.missing, &failed.noted);
         match others {
             // It is this one that fails: it was asked for, and not for ever.
-            Others::Had => self.settle(round, missing, self.asked_now(round, missing)).await,
+            Others::Had if noted != missing => Ok(()),
+            Others::Had => self.settle(round, noted, self.asked_now(round, noted)).await.map(drop),
             // It makes room for those behind it, or the oldest that cannot be had would keep all others waiting.
             Others::NotHad => {
                 let may_be_heard = failed.is_unanswered && self.config.remedy == Remedy::Redeliver;
-                let missing = Missing {
+                let becomes = Becomes::PutOff {
+                    due_at: put_off(round.now()),
                     // GitHub may have heard what it did not answer, and it may come for that reason. However often that happens, it
                     // counts as one attempt and no more: an outage of GitHub's uses up none of the others.
                     asked: missing.asked.max(u32::from(may_be_heard)),
-                    ..missing.clone()
                 };
-                self.settle(round, &missing, Becomes::PutOff(put_off(round.now())))
-                    .await
+                self.settle(round, noted, becomes).await.map(drop)
             }
         }
     }
@@ -163,7 +170,10 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let Some(log) = hooks.logs.get(hook) else {
             return Err(if hooks.logs.is_empty() && hooks.others.contains(hook) {
                 // No hook is ours, and this one was: it may be the address that we know them by which is wrong.
-                Becomes::PutOff(put_off(now))
+                Becomes::PutOff {
+                    due_at: put_off(now),
+                    asked: missing.asked,
+                }
             } else {
                 Becomes::Lost("no_hook")
             });
@@ -186,18 +196,19 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
     /// itself, and what it held back and brought just then, minutes late, counts as recovery's too. The other way round, what was
     /// asked for in vain would count as brought, and hide that webhooks lose.
     async fn here(&self, round: &mut Round<'_, A>, missing: &Missing) -> Result<(), Stop> {
-        if missing.asked > 0 {
-            let alone = self
-                .store
-                .attribute(&missing.key)
-                .await
-                .map_err(|error| self.unkept(error))?;
-            if alone {
-                round.counts.attributed = round.counts.attributed.saturating_add(1);
-            }
-            round.counts.recovered = round.counts.recovered.saturating_add(1);
+        let was_asked = missing.asked > 0;
+        let alone = if was_asked {
+            let attributed = self.store.attribute(&missing.key).await;
+            attributed.map_err(|error| self.unkept(error))?
+        } else {
+            false
+        };
+        // Only behind the write that settles it: who comes to it again, or somebody else, counts it then.
+        if self.settle(round, missing, Becomes::Here).await? == Word::Ours {
+            round.counts.attributed = round.counts.attributed.saturating_add(alone.into());
+            round.counts.recovered = round.counts.recovered.saturating_add(was_asked.into());
         }
-        self.settle(round, missing, Becomes::Here).await
+        Ok(())
     }
 
     /// How long a delivery that was asked for `asked` times before may take now until it is asked for again.
@@ -206,7 +217,14 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         self.config.patience.saturating_mul(growth).min(PATIENCE_MAX)
     }
 
-    async fn redeliver(&self, round: &mut Round<'_, A>, missing: &Missing, log: &str) -> Result<Got, Stop> {
+    /// Asks GitHub to deliver it again. `noted` is what is known of it from then on.
+    async fn redeliver(
+        &self,
+        round: &mut Round<'_, A>,
+        missing: &Missing,
+        noted: &mut Missing,
+        log: &str,
+    ) -> Result<Got, Stop> {
         let url = format!("{log}/{}/attempts", missing.attempt_id);
         let post = Request {
             method: Method::Post,
@@ -217,7 +235,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
         // First: who dies between the request and a note behind it leaves a delivery that recovery has asked for and that counts as
         // a webhook's. Who dies between this note and the request has used up an attempt, and no more.
-        self.settle(round, missing, self.asked_now(round, missing)).await?;
+        let becomes = self.asked_now(round, missing);
+        if self.settle(round, missing, becomes).await? == Word::Theirs {
+            // Our lease has lapsed, and another poller has asked for it, or settled it.
+            return Ok(Got::Nothing);
+        }
+        *noted = missing.noted(becomes).unwrap_or_else(|| missing.clone());
         let got = match round.ask(post).await {
             Asked::Fine(_) => {
                 round.counts.redeliveries = round.counts.redeliveries.saturating_add(1);
@@ -228,11 +251,12 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             | Asked::OutOfTime
             | Asked::Throttled(_)
             | Asked::Misconfigured(_)
-            | Asked::Unanswered(_)) => self.refused(round, missing, log, other).await,
+            | Asked::Unanswered(_)) => self.refused(round, noted, log, other).await,
         };
         if let Err(Stop::Over(_)) = got {
             // GitHub did nothing, or was not asked: that was no attempt, and it is due as before.
-            self.settle(round, missing, Becomes::PutOff(missing.due_at)).await?;
+            let (due_at, asked) = (missing.due_at, missing.asked);
+            self.settle(round, noted, Becomes::PutOff { due_at, asked }).await?;
         }
         got
     }
@@ -263,18 +287,20 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let becomes = match readback {
             None => Becomes::Lost("no_payload"),
             Some(readback) => match round.turn.writer.write_delivery(readback).await {
-                Ok(_) => {
-                    round.counts.recovered = round.counts.recovered.saturating_add(1);
-                    Becomes::Here
-                }
+                Ok(_) => Becomes::Here,
                 Err(error) if matches!(error.kind(), ErrorKind::Reject | ErrorKind::Bug) => {
                     Becomes::Lost(error.class.as_str())
                 }
                 Err(error) => return Err(self.unkept(error)),
             },
         };
-        self.settle(round, missing, becomes).await?;
-        Ok(Got::Answer)
+        let settled = self.settle(round, missing, becomes).await;
+        // Also where that could not be remembered: the next time it is simply here, and nobody has asked for it.
+        let is_ours = !matches!(settled, Ok(Word::Theirs));
+        if is_ours && becomes == Becomes::Here {
+            round.counts.recovered = round.counts.recovered.saturating_add(1);
+        }
+        settled.map(|_| Got::Answer)
     }
 
     /// What follows for a missing delivery from a request that did not get it.
@@ -286,7 +312,7 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             Asked::Misconfigured("not_found") => match round.get(&format!("{log}/{}", missing.attempt_id)).await {
                 Asked::Misconfigured("not_found") | Asked::Ended => {
                     self.settle(round, missing, Becomes::Lost("gone")).await?;
-                    Ok(Got::Gone)
+                    Ok(Got::Nothing)
                 }
                 Asked::Fine(_) => Err(self.misconfigured(MAY_NOT_REDELIVER)),
                 other @ (Asked::NotModified(_)
@@ -308,12 +334,14 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
     }
 
-    async fn settle(&self, round: &mut Round<'_, A>, missing: &Missing, becomes: Becomes) -> Result<(), Stop> {
-        if let Becomes::Lost(_) = becomes {
+    /// Remembers what has become of what was known as `missing`, and counts it where that was not known before.
+    async fn settle(&self, round: &mut Round<'_, A>, missing: &Missing, becomes: Becomes) -> Result<Word, Stop> {
+        let settled = self.store.settle_missing(&self.id, missing, becomes, round.now()).await;
+        let word = settled.map_err(|error| self.unkept(error))?;
+        if let (Becomes::Lost(_), Word::Ours) = (becomes, word) {
             round.counts.lost = round.counts.lost.saturating_add(1);
         }
-        let settled = self.store.settle_missing(&self.id, missing, becomes, round.now()).await;
-        settled.map_err(|error| self.unkept(error))
+        Ok(word)
     }
 }
 

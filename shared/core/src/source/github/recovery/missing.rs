@@ -29,13 +29,19 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// How often it has been asked for when it has become this. For ledgers.
+    /// What is known of it when it has become this. `None` where it is not missing any more.
     #[must_use]
-    pub fn asked_as(&self, becomes: Becomes) -> u32 {
-        match becomes {
-            Becomes::Asked(_) => self.asked.saturating_add(1),
-            Becomes::PutOff(_) | Becomes::Here | Becomes::Lost(_) => self.asked,
-        }
+    pub fn noted(&self, becomes: Becomes) -> Option<Self> {
+        let (asked, due_at) = match becomes {
+            Becomes::Asked(due_at) => (self.asked.saturating_add(1), due_at),
+            Becomes::PutOff { due_at, asked } => (asked, due_at),
+            Becomes::Here | Becomes::Lost(_) => return None,
+        };
+        Some(Self {
+            asked,
+            due_at,
+            ..self.clone()
+        })
     }
 }
 
@@ -44,13 +50,26 @@ impl Missing {
 pub enum Becomes {
     /// It was asked for, and is due again then.
     Asked(Timestamp),
-    /// Asking for it came to nothing, and not by its own fault: it is due again then, and was asked for as often as it says. However
-    /// long a credential is broken, that uses up no attempts.
-    PutOff(Timestamp),
+    /// Asking for it came to nothing, and not by its own fault. However long a credential is broken, that uses up no attempts.
+    PutOff {
+        /// When it is due again.
+        due_at: Timestamp,
+        /// How often it counts as asked for.
+        asked: u32,
+    },
     /// It is here.
     Here,
     /// Nobody will ever get it, for this reason.
     Lost(&'static str),
+}
+
+/// Whether somebody else had a word about a missing delivery first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It has become what was said, by this very word.
+    Ours,
+    /// It stands as somebody else has left it.
+    Theirs,
 }
 
 /// A missing delivery that nobody will get any more.
@@ -93,14 +112,15 @@ pub trait MissingStore: Send + Sync {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Missing>, LedgerError>> + Send;
 
-    /// Remembers what has become of a missing delivery.
+    /// Remembers what has become of a missing delivery. One that is settled stays so; and what is noted of one that is not is noted
+    /// only where nobody else has noted anything since it was read as `missing` says: a poller that was frozen takes nothing back.
     fn settle_missing(
         &self,
         log: &SourceId,
         missing: &Missing,
         becomes: Becomes,
         now: Timestamp,
-    ) -> impl Future<Output = Result<(), LedgerError>> + Send;
+    ) -> impl Future<Output = Result<Word, LedgerError>> + Send;
 
     /// What of all logs is known to be lost since then, the newest first, at most `limit`. It is remembered for ten days. May lag
     /// behind the last writes.
