@@ -13,6 +13,7 @@ use forebay_tests::scripted::{Call, Script};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+mod odd;
 mod overtaken;
 
 const APP: &str = "acme/app";

@@ -20,7 +20,7 @@ use jiff::SignedDuration;
 
 use super::Round;
 use crate::api::{Api, Credential};
-use crate::source::{Cursor, FailedPoll, Placement, Poll, Polled, Source, SourceId, Turn};
+use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId, Turn};
 use crate::target::TargetKey;
 
 use answer::Stop;
@@ -70,7 +70,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         let before = turn.cursor.map(Cursor::as_str).unwrap_or_default();
         let mut memory: Remembered = serde_json::from_str(before).unwrap_or_default();
         let mut round = Round::new(&*self.api, &self.credential, self.config.limits, turn);
-        let worked = self.work(&mut round, &mut memory).await;
+        let mut trouble = None;
+        let worked = self.work(&mut round, &mut memory, &mut trouble).await;
         let after = serde_json::to_string(&memory).ok().filter(|after| after != before);
         let cursor = after.and_then(Cursor::new);
         let (polled, has_more) = match worked {
@@ -93,12 +94,19 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             } else {
                 self.config.interval
             }),
+            trouble,
             ..round.poll(polled)
         })
     }
 
-    /// Finds what is missing and gets it. Says whether there is more of either.
-    async fn work(&self, round: &mut Round<'_, A>, memory: &mut Remembered) -> Result<bool, Stop> {
+    /// Finds what is missing and gets it. Says whether there is more of either, and in `trouble` why not all of it could be done
+    /// although some was.
+    async fn work(
+        &self,
+        round: &mut Round<'_, A>,
+        memory: &mut Remembered,
+        trouble: &mut Option<&'static str>,
+    ) -> Result<bool, Stop> {
         let hooks = self.hooks(round, memory).await?;
         if hooks.logs.is_empty() && self.log != HookLog::App {
             // An App that was never told of anything has missed nothing. Anybody else has no hook for us to read of, and what is known
@@ -106,12 +114,18 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             self.work_off(round, &hooks).await?;
             return Err(self.misconfigured("no_hook_of_ours"));
         }
-        let failed = self.read_logs(round, memory, &hooks.logs).await?;
+        let read = self.read_logs(round, memory, &hooks.logs).await?;
         let worked = self.work_off(round, &hooks).await;
-        match failed {
-            Some(error) => Err(Stop::Failed(error)),
-            None => worked.map(|has_more| has_more || memory.is_reading()),
+        let got = round.counts.redeliveries.saturating_add(round.counts.recovered);
+        match read.failed {
+            None => {}
+            Some(error @ PollError::Unkept { .. }) => return Err(Stop::Failed(error)),
+            // A source that fails is polled ever more rarely: one log that can never be read would keep what others show from being got
+            // until GitHub has forgotten it.
+            Some(error) if read.is_any_read || got > 0 => *trouble = Some(error.word()),
+            Some(error) => return Err(Stop::Failed(error)),
         }
+        worked.map(|has_more| has_more || memory.is_reading())
     }
 }
 

@@ -55,6 +55,15 @@ struct Read {
     pass: Option<Pass>,
 }
 
+/// What came of reading logs.
+#[derive(Default)]
+pub(super) struct ReadLogs {
+    /// Why the first of those that could not be read was not.
+    pub(super) failed: Option<PollError>,
+    /// Others had no such trouble.
+    pub(super) is_any_read: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Pass {
     /// Where `through` goes when it is over.
@@ -87,20 +96,20 @@ impl Pass {
 }
 
 impl<A: Api, M: MissingStore> Recovery<A, M> {
-    /// Reads logs as far as the budgets go. Gives why the first of those that could not be read was not.
+    /// Reads logs as far as the budgets go.
     pub(super) async fn read_logs(
         &self,
         round: &mut Round<'_, A>,
         memory: &mut Remembered,
         logs: &BTreeMap<String, String>,
-    ) -> Result<Option<PollError>, Stop> {
+    ) -> Result<ReadLogs, Stop> {
         memory.hooks.retain(|hook, _| logs.contains_key(hook));
         let mut pages = self.config.pages_max;
         // Half of the turn is for finding what is missing, and the rest for getting it: neither keeps the other from its end.
         let now = round.now();
         let half = round.turn.end.duration_since(now).checked_div(2).unwrap_or_default();
         let scan_end = now.saturating_add(half).unwrap_or(now);
-        let mut failed = None;
+        let mut read_logs = ReadLogs::default();
         // The log that has been read least far comes first: a busy one holds no other up.
         let mut in_order: Vec<(&String, &String)> = logs.iter().collect();
         in_order.sort_by_key(|(hook, _)| memory.hooks.get(*hook).map_or(0, |read| read.through));
@@ -111,13 +120,16 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             // Also where it stopped: how far it came is durable.
             memory.hooks.insert(hook.clone(), read);
             match scanned {
-                Ok(()) | Err(Stop::Over(None)) => {}
+                Ok(()) => read_logs.is_any_read = true,
+                Err(Stop::Over(None)) => {}
                 // A log that cannot be read stops neither the others nor what is known to be missing.
-                Err(Stop::Failed(error)) => failed = failed.or(Some(error)),
+                Err(Stop::Failed(error)) => {
+                    read_logs.failed.get_or_insert(error);
+                }
                 Err(over @ Stop::Over(Some(_))) => return Err(over),
             }
         }
-        Ok(failed)
+        Ok(read_logs)
     }
 
     /// Reads a log back to where it has been read before, or as far as the budget goes. `read` says how far that is.
