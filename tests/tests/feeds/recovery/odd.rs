@@ -26,3 +26,46 @@ async fn one_hook_whose_log_always_refuses_slows_no_other_down() {
         assert!(note.is_some(), "{status}: and stands in the row");
     }
 }
+
+#[tokio::test]
+async fn one_unreadable_answer_loses_nothing_that_is_fetched() {
+    for body in [
+        "<html>Unicorn!</html>",
+        "{\"request\":{\"headers\":{},\"payl",
+        "",
+        "{\"message\":\"odd\"}",
+    ] {
+        let (bench, _, _) = bench_with(fetching());
+        let told = bench.happen(&comment(unreachable()));
+        bench.pass(300);
+        bench.wire.bend("/deliveries/", 1, move |answer| {
+            let body = body.as_bytes().to_vec();
+            Ok(Answer { body, ..answer })
+        });
+        let mut lost = 0;
+        for _ in 0..5 {
+            lost += turn(&bench).await.tally.counts.lost;
+            bench.pass(600);
+        }
+        assert_eq!(lost, 0, "{body}");
+        assert!(bench.event(told.event_id().unwrap()).await.is_some(), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_payload_that_github_does_not_keep_is_lost_once() {
+    let (bench, _, _) = bench_with(fetching());
+    bench.happen(&comment(unreachable()));
+    bench.pass(300);
+    bench.wire.bend("/deliveries/", usize::MAX, |answer| {
+        let mut detail: Value = serde_json::from_slice(&answer.body).unwrap();
+        detail["request"]["payload"] = Value::Null;
+        let body = serde_json::to_vec(&detail).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+    let mut lost = 0;
+    for _ in 0..3 {
+        lost += turn(&bench).await.tally.counts.lost;
+    }
+    assert_eq!(lost, 1);
+}

@@ -274,16 +274,19 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             | Asked::Misconfigured(_)
             | Asked::Unanswered(_)) => return self.refused(round, missing, log, other).await,
         };
-        let detail = serde_json::from_slice::<Detail>(&body).ok();
-        let payload = detail.and_then(|detail| detail.request.payload);
-        let readback = payload
-            .zip(EventName::parse(&missing.event_name))
-            .map(|(payload, event_name)| Readback {
-                host: self.config.host.clone(),
-                key: missing.key.clone(),
-                event_name,
-                payload: payload.get().as_bytes().to_vec(),
-            });
+        // What cannot be read says nothing of the payload: only a detail without one does.
+        let detail: Detail = self.shape(&body)?;
+        let readback =
+            detail
+                .request
+                .payload
+                .zip(EventName::parse(&missing.event_name))
+                .map(|(payload, event_name)| Readback {
+                    host: self.config.host.clone(),
+                    key: missing.key.clone(),
+                    event_name,
+                    payload: payload.get().as_bytes().to_vec(),
+                });
         let becomes = match readback {
             None => Becomes::Lost("no_payload"),
             Some(readback) => match round.turn.writer.write_delivery(readback).await {
