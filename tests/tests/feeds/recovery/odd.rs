@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// Changes each thing of the lists that this part of an address shows.
+fn bend_each(bench: &Bench, part: &str, times: usize, bend: impl Fn(&mut Value) + Send + 'static) {
+    bench.wire.bend(part, times, move |answer| {
+        let Ok(mut things) = serde_json::from_slice::<Vec<Value>>(&answer.body) else {
+            return Ok(answer);
+        };
+        things.iter_mut().for_each(&bend);
+        let body = serde_json::to_vec(&things).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+}
+
 #[tokio::test]
 async fn one_hook_whose_log_always_refuses_slows_no_other_down() {
     // REDL-15, REDL-16
@@ -68,4 +80,28 @@ async fn a_payload_that_github_does_not_keep_is_lost_once() {
         lost += turn(&bench).await.tally.counts.lost;
     }
     assert_eq!(lost, 1);
+}
+
+#[tokio::test]
+async fn an_entry_is_got_whatever_stands_in_what_need_not_be_known_of_it() {
+    for (name, odd) in [
+        ("status_code", json!(99_999)),
+        ("status_code", json!(502.5)),
+        ("status_code", json!("502")),
+        ("status_code", json!(-1)),
+        ("status_code", json!({ "code": 502 })),
+        ("throttled_at", json!(0)),
+    ] {
+        let (bench, _, _) = bench();
+        bench.happen(&comment(unreachable()));
+        bench.pass(900);
+        let told = odd.clone();
+        bend_each(&bench, "/deliveries?", usize::MAX, move |entry| {
+            entry[name] = told.clone();
+        });
+        let round = turn(&bench).await;
+        let counts = round.tally.counts;
+        assert_eq!((counts.missing, counts.malformed), (1, 0), "{name} {odd}");
+        assert_eq!(counts.redeliveries, 1, "{name} {odd}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{MissingStore, Recovery};
@@ -19,18 +20,25 @@ pub(super) enum Stop {
     Failed(PollError),
 }
 
-/// An entry of a log.
+/// Reads what need not be known. Where it cannot be read it is as if it were not there, and costs nothing beside it.
+pub(super) fn lenient<'de, D: Deserializer<'de>, T: Default + DeserializeOwned>(from: D) -> Result<T, D::Error> {
+    let raw = Box::<RawValue>::deserialize(from)?;
+    Ok(serde_json::from_str(raw.get()).unwrap_or_default())
+}
+
+/// An entry of a log. Whoever it is and when it was made must be known of it, and no more: one that is passed over is never got.
 #[derive(Debug, Deserialize)]
 pub(super) struct Entry {
     pub(super) id: u64,
     pub(super) guid: String,
     pub(super) delivered_at: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) status_code: Option<u16>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) event: Option<String>,
+    /// Whatever it says: it was held back.
     #[serde(default)]
-    pub(super) throttled_at: Option<String>,
+    pub(super) throttled_at: Option<IgnoredAny>,
 }
 
 /// One entry in full.
@@ -41,7 +49,7 @@ pub(super) struct Detail {
 
 #[derive(Deserialize)]
 pub(super) struct DetailRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     pub(super) headers: BTreeMap<String, serde_json::Value>,
     #[serde(default)]
     pub(super) payload: Option<Box<RawValue>>,
