@@ -105,3 +105,75 @@ async fn an_entry_is_got_whatever_stands_in_what_need_not_be_known_of_it() {
         assert_eq!(counts.redeliveries, 1, "{name} {odd}");
     }
 }
+
+/// Three are missing, and none could be asked for; an hour passes.
+async fn three_missing(bench: &Bench) {
+    for _ in 0..3 {
+        bench.happen(&comment(unreachable()));
+    }
+    bench.pass(300);
+    bench.wire.cut("/attempts", 3, ErrorClass::ServerFault);
+    assert!(turn(bench).await.tally.counts.missing >= 3);
+    bench.wire.mend();
+    bench.pass(3_600);
+}
+
+/// What is lost, and what of the three was got, in five turns of an hour.
+async fn five_turns(bench: &Bench) -> (u64, usize) {
+    let mut lost = 0;
+    for _ in 0..5 {
+        lost += turn(bench).await.tally.counts.lost;
+        bench.pass(3_300);
+    }
+    (lost, bench.sent().len())
+}
+
+#[tokio::test]
+async fn one_list_that_shows_no_hook_loses_nothing() {
+    // REDL-15
+    let (bench, _, _) = bench();
+    three_missing(&bench).await;
+    bench.wire.bend("/hooks?", 1, |answer| {
+        let body = b"[]".to_vec();
+        Ok(Answer { body, ..answer })
+    });
+    assert_eq!(five_turns(&bench).await, (0, 3));
+}
+
+#[tokio::test]
+async fn a_hook_that_points_elsewhere_for_a_moment_loses_nothing_also_beside_another() {
+    // REDL-15
+    let (bench, _, one) = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    three_missing(&bench).await;
+    bend_each(&bench, "/hooks?", 1, move |hook| {
+        if hook["id"] == json!(one) {
+            hook["config"]["url"] = json!("https://elsewhere.example/");
+        }
+    });
+    assert_eq!(five_turns(&bench).await, (0, 3));
+}
+
+#[tokio::test]
+async fn a_hook_that_cannot_be_read_stops_no_other_and_loses_nothing() {
+    // REDL-15, invariant 10
+    for (name, odd) in [
+        ("config", json!({ "url": 5 })),
+        ("config", json!(5)),
+        ("id", json!("odd")),
+    ] {
+        let (bench, _, one) = bench();
+        let two = bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+        three_missing(&bench).await;
+        let told = odd.clone();
+        bend_each(&bench, "/hooks?", 1, move |hook| {
+            if hook["id"] == json!(one) {
+                hook[name] = told.clone();
+            }
+        });
+        let round = turn(&bench).await;
+        assert_eq!(round.asked(&format!("/hooks/{two}/deliveries?")), 1, "{name} {odd}");
+        assert_eq!(round.tally.counts.lost, 0, "{name} {odd}");
+        assert_eq!(five_turns(&bench).await, (0, 3), "{name} {odd}");
+    }
+}

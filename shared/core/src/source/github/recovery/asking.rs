@@ -168,8 +168,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         }
         let hook = missing.key.hook.as_str();
         let Some(log) = hooks.logs.get(hook) else {
-            return Err(if hooks.logs.is_empty() && hooks.others.contains(hook) {
-                // No hook is ours, and this one was: it may be the address that we know them by which is wrong.
+            return Err(if hooks.others.contains(hook) || !hooks.is_whole {
+                // It was ours, and it may be the address that we know it by which is wrong, or one odd answer. What is called lost is
+                // not looked at again, and it expires soon enough.
                 Becomes::PutOff {
                     due_at: put_off(now),
                     asked: missing.asked,

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
-use super::answer::{Detail, Entry, Stop};
+use super::answer::{Detail, Entry, Stop, lenient};
 use super::reading::Remembered;
 use super::{HookLog, MissingStore, PAGE_ITEMS, Recovery};
 use crate::api::Api;
@@ -21,19 +22,21 @@ pub(super) struct Hooks {
     pub(super) logs: BTreeMap<String, String>,
     /// Hooks that deliver elsewhere.
     pub(super) others: BTreeSet<String>,
+    /// There are some, and the owner has no more than these, as far as one answer can tell.
+    pub(super) is_whole: bool,
 }
 
 /// A hook, as its owner lists it.
 #[derive(Deserialize)]
 struct Hook {
     id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     config: Option<HookConfig>,
 }
 
 #[derive(Deserialize)]
 struct HookConfig {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     url: Option<String>,
 }
 
@@ -53,13 +56,18 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             }
         };
         let mut found = Hooks::default();
+        let mut malformed = 0_u64;
         let mut next = Some(format!("{owner}/hooks?per_page={PAGE_ITEMS}"));
         for _ in 0..HOOK_PAGES_MAX {
             let Some(url) = next.take() else { break };
             let asked = round.get(&url).await;
             let answer = self.fine(asked)?;
-            let hooks: Vec<Hook> = self.shape(&answer.0)?;
-            for hook in hooks {
+            let hooks: Vec<Box<RawValue>> = self.shape(&answer.0)?;
+            for raw in hooks {
+                let Ok(hook) = serde_json::from_str::<Hook>(raw.get()) else {
+                    malformed = malformed.saturating_add(1);
+                    continue;
+                };
                 let url = hook.config.and_then(|config| config.url).unwrap_or_default();
                 let id = hook.id.to_string();
                 if self.is_ours(&url) {
@@ -70,6 +78,9 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             }
             next = answer.1;
         }
+        round.counts.malformed = round.counts.malformed.saturating_add(malformed);
+        let is_any = !found.logs.is_empty() || !found.others.is_empty();
+        found.is_whole = is_any && malformed == 0 && next.is_none();
         Ok(found)
     }
 
