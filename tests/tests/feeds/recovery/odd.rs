@@ -177,3 +177,25 @@ async fn a_hook_that_cannot_be_read_stops_no_other_and_loses_nothing() {
         assert_eq!(five_turns(&bench).await, (0, 3), "{name} {odd}");
     }
 }
+
+#[tokio::test]
+async fn what_one_hook_is_refused_uses_up_no_attempts_while_another_is_not() {
+    // REDL-07
+    let (bench, log, one) = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    bend_refusals(&bench, &format!("/hooks/{one}/deliveries/"), 403);
+    for _ in 0..48 {
+        bench.happen_ago(&comment(unreachable()), 300);
+        assert_eq!(turn(&bench).await.tally.counts.lost, 0);
+        bench.pass(1_500);
+    }
+    // What is refused makes room for what is not.
+    for _ in 0..5 {
+        turn(&bench).await;
+    }
+    let rows = bench.stand.ledger.inner().due_missing(&log, Timestamp::MAX, 100).await;
+    let rows = rows.unwrap();
+    let refused = rows.iter().filter(|row| row.key.hook.as_str() == one.to_string());
+    assert_eq!(refused.map(|row| row.asked).sum::<u32>(), 0);
+    assert_eq!(bench.sent().len(), 48, "the other hook brought each");
+}

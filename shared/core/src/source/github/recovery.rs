@@ -111,11 +111,11 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         if hooks.logs.is_empty() && self.log != HookLog::App {
             // An App that was never told of anything has missed nothing. Anybody else has no hook for us to read of, and what is known
             // to be missing comes to its end all the same.
-            self.work_off(round, &hooks).await?;
+            self.work_off(round, &hooks, trouble).await?;
             return Err(self.misconfigured("no_hook_of_ours"));
         }
         let read = self.read_logs(round, memory, &hooks.logs).await?;
-        let worked = self.work_off(round, &hooks).await;
+        let worked = self.work_off(round, &hooks, trouble).await;
         let got = round.counts.redeliveries.saturating_add(round.counts.recovered);
         match read.failed {
             None => {}

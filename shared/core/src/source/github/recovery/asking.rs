@@ -1,12 +1,14 @@
 //! Asking for what is missing, and what becomes of it.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::answer::{Detail, Stop};
 use super::hooks::Hooks;
 use super::{Becomes, Missing, MissingStore, Recovery, Remedy, Word};
 use crate::api::{Api, Method, Request};
-use crate::delivery::{DeliveryKey, EventName};
+use crate::delivery::{DeliveryKey, EventName, HookId};
 use crate::ports::ErrorKind;
 use crate::source::github::{Asked, Round};
 use crate::source::{PollError, Readback};
@@ -20,7 +22,7 @@ const MAY_NOT_REDELIVER: &str = "may_not_redeliver";
 const PATIENCE_GROWTH: i32 = 6;
 /// The longest of them.
 const PATIENCE_MAX: SignedDuration = SignedDuration::from_hours(24);
-/// So many are asked for where none of them is had. What is wrong is wrong with all of them then, as far as anybody can tell: a
+/// So many of a hook's are asked for where none of them is had. What is wrong is wrong with all of them then, as far as anybody can tell: a
 /// broken credential must not cost a turn's requests each turn.
 const REFUSALS_MAX: usize = 3;
 /// How long those are left alone then. Others have their turn meanwhile, and once that is mended none waits longer.
@@ -34,11 +36,11 @@ enum Got {
     Nothing,
 }
 
-/// Whether GitHub answers us in this turn, and lets us ask.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+/// Whether GitHub answers us in this turn, and lets us ask for what a hook missed. Each hook for itself: one's log may be closed to
+/// a credential that another's is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     Had,
-    #[default]
     NotHad,
 }
 
@@ -47,42 +49,48 @@ struct Failed<'m> {
     missing: &'m Missing,
     /// What is known of it since: that it was about to be asked for may have been noted.
     noted: Missing,
-    /// There was no answer, and no refusal.
-    is_unanswered: bool,
+    /// Why.
+    error: PollError,
 }
 
 /// What came of asking for what is due.
 #[derive(Default)]
 struct Asking<'m> {
-    /// Whether any was had.
-    others: Others,
+    /// The hooks of which any was had.
+    had: BTreeSet<&'m HookId>,
     /// What was not had. Each may have failed alone.
     failed: Vec<Failed<'m>>,
-    /// Why the first of them was not.
-    why: Option<PollError>,
+    /// What was not asked for, since so many of its hook's were not had.
+    skipped: Vec<&'m Missing>,
     /// Why no more is asked for.
     over: Option<Stop>,
 }
 
 impl<'m> Asking<'m> {
-    /// Whether another one is asked for.
-    fn goes_on(&self) -> bool {
-        self.others == Others::Had || self.failed.len() < REFUSALS_MAX
+    /// Whether this one is asked for after those before it.
+    fn goes_on(&self, missing: &Missing) -> bool {
+        let hook = &missing.key.hook;
+        let failed = self.failed.iter().filter(|failed| failed.missing.key.hook == *hook);
+        self.others(missing) == Others::Had || failed.count() < REFUSALS_MAX
+    }
+
+    fn others(&self, missing: &Missing) -> Others {
+        if self.had.contains(&missing.key.hook) {
+            Others::Had
+        } else {
+            Others::NotHad
+        }
     }
 
     /// Takes in what came of asking for `missing`, of which this is known since.
     fn take(&mut self, missing: &'m Missing, noted: Missing, got: Result<Got, Stop>) -> Result<(), Stop> {
         match got {
-            Ok(Got::Answer) => self.others = Others::Had,
+            Ok(Got::Answer) => {
+                self.had.insert(&missing.key.hook);
+            }
             Ok(Got::Nothing) => {}
             Err(Stop::Failed(error @ (PollError::Unanswered { .. } | PollError::Misconfigured { .. }))) => {
-                let is_unanswered = matches!(error, PollError::Unanswered { .. });
-                self.failed.push(Failed {
-                    missing,
-                    noted,
-                    is_unanswered,
-                });
-                self.why.get_or_insert(error);
+                self.failed.push(Failed { missing, noted, error });
             }
             Err(Stop::Failed(error @ PollError::Unkept { .. })) => return Err(Stop::Failed(error)),
             Err(over @ Stop::Over(_)) => self.over = Some(over),
@@ -92,8 +100,14 @@ impl<'m> Asking<'m> {
 }
 
 impl<A: Api, M: MissingStore> Recovery<A, M> {
-    /// Asks for what is missing, oldest first, as far as the budgets go. Says whether they may have been too small.
-    pub(super) async fn work_off(&self, round: &mut Round<'_, A>, hooks: &Hooks) -> Result<bool, Stop> {
+    /// Asks for what is missing, oldest first, as far as the budgets go. Says whether they may have been too small, and in `trouble`
+    /// why what one hook missed could not be had while what others did could.
+    pub(super) async fn work_off(
+        &self,
+        round: &mut Round<'_, A>,
+        hooks: &Hooks,
+        trouble: &mut Option<&'static str>,
+    ) -> Result<bool, Stop> {
         let now = round.now();
         let due = self.store.due_missing(&self.id, now, self.config.requests_max).await;
         let due = due.map_err(|error| self.unkept(error))?;
@@ -115,7 +129,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
                     continue;
                 }
             };
-            if !asking.goes_on() {
+            if !asking.goes_on(missing) {
+                asking.skipped.push(missing);
                 continue;
             }
             let mut noted = missing.clone();
@@ -129,13 +144,25 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             }
         }
         for failed in &asking.failed {
-            self.settle_failed(round, failed, asking.others).await?;
+            self.settle_failed(round, failed, asking.others(failed.missing)).await?;
         }
-        match (asking.over, asking.why) {
-            (Some(over), _) => Err(over),
-            (None, Some(error)) if asking.others == Others::NotHad => Err(Stop::Failed(error)),
-            (None, Some(_) | None) => Ok(due.len() >= self.config.requests_max),
+        for missing in &asking.skipped {
+            if asking.others(missing) == Others::NotHad {
+                // It makes room as well, or what is refused of one hook is all that is ever looked at.
+                let (due_at, asked) = (put_off(round.now()), missing.asked);
+                self.settle(round, missing, Becomes::PutOff { due_at, asked }).await?;
+            }
         }
+        let Asking { had, failed, over, .. } = asking;
+        let mut failed = failed.into_iter();
+        match (over, failed.find(|failed| !had.contains(&failed.missing.key.hook))) {
+            (Some(over), _) => return Err(over),
+            (None, Some(failed)) if had.is_empty() => return Err(Stop::Failed(failed.error)),
+            // A source that fails is polled ever more rarely, and other hooks' have their turn.
+            (None, Some(failed)) => *trouble = trouble.or(Some(failed.error.word())),
+            (None, None) => {}
+        }
+        Ok(due.len() >= self.config.requests_max)
     }
 
     /// Remembers of a missing delivery that it was asked for in vain.
@@ -147,7 +174,8 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
             Others::Had => self.settle(round, noted, self.asked_now(round, noted)).await.map(drop),
             // It makes room for those behind it, or the oldest that cannot be had would keep all others waiting.
             Others::NotHad => {
-                let may_be_heard = failed.is_unanswered && self.config.remedy == Remedy::Redeliver;
+                let is_unanswered = matches!(failed.error, PollError::Unanswered { .. });
+                let may_be_heard = is_unanswered && self.config.remedy == Remedy::Redeliver;
                 let becomes = Becomes::PutOff {
                     due_at: put_off(round.now()),
                     // GitHub may have heard what it did not answer, and it may come for that reason. However often that happens, it
