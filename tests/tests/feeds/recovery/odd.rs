@@ -199,3 +199,25 @@ async fn what_one_hook_is_refused_uses_up_no_attempts_while_another_is_not() {
     assert_eq!(refused.map(|row| row.asked).sum::<u32>(), 0);
     assert_eq!(bench.sent().len(), 48, "the other hook brought each");
 }
+
+#[tokio::test]
+async fn a_log_that_goes_in_a_circle_keeps_no_other_from_being_read() {
+    // REDL-16, invariant 10
+    let (bench, _, one) = bench();
+    bench.add_hook(&HookTarget::Repository(APP.to_owned()));
+    bench.happen_ago(&comment(unreachable()), 600);
+    bench
+        .wire
+        .bend(&format!("/hooks/{one}/deliveries?"), usize::MAX, move |answer| {
+            let next = format!("{BASE}/repos/{APP}/hooks/{one}/deliveries?per_page=100");
+            Ok(Answer {
+                next: Some(next),
+                ..answer
+            })
+        });
+    let mut missing = 0;
+    for _ in 0..3 {
+        missing += turn(&bench).await.tally.counts.missing;
+    }
+    assert_eq!(missing, 2);
+}

@@ -113,10 +113,15 @@ impl<A: Api, M: MissingStore> Recovery<A, M> {
         // The log that has been read least far comes first: a busy one holds no other up.
         let mut in_order: Vec<(&String, &String)> = logs.iter().collect();
         in_order.sort_by_key(|(hook, _)| memory.hooks.get(*hook).map_or(0, |read| read.through));
-        for (hook, path) in in_order {
+        let behind = (0..in_order.len()).rev();
+        for ((hook, path), behind) in in_order.into_iter().zip(behind) {
             let Some(id) = HookId::parse(Some(hook)) else { continue };
+            // Nor does one whose pages go round in a circle, and which is never read far.
+            let share = pages.div_ceil(behind.saturating_add(1));
+            let mut left = share;
             let mut read = memory.hooks.remove(hook).unwrap_or_default();
-            let scanned = self.scan(round, &id, path, &mut read, &mut pages, scan_end).await;
+            let scanned = self.scan(round, &id, path, &mut read, &mut left, scan_end).await;
+            pages = pages.saturating_sub(share.saturating_sub(left));
             // Also where it stopped: how far it came is durable.
             memory.hooks.insert(hook.clone(), read);
             match scanned {
