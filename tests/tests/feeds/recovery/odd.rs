@@ -221,3 +221,23 @@ async fn a_log_that_goes_in_a_circle_keeps_no_other_from_being_read() {
     }
     assert_eq!(missing, 2);
 }
+
+#[tokio::test]
+async fn a_clock_that_is_ahead_of_github_passes_no_delivery_over() {
+    // Invariant 6
+    let (bench, _, _) = bench();
+    turn(&bench).await;
+    bench.pass(6 * 3_600);
+    bench.wire.bend("/deliveries?", 1, |answer| {
+        let date = answer.date.map(|date| date - SignedDuration::from_hours(6));
+        Ok(Answer { date, ..answer })
+    });
+    turn(&bench).await;
+    bench.pass(-6 * 3_600);
+    bench.happen(&comment(unreachable()));
+    let mut missing = 0;
+    for _ in 0..100 {
+        missing += turn(&bench).await.tally.counts.missing;
+    }
+    assert_eq!(missing, 1);
+}
