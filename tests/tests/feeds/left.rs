@@ -50,25 +50,67 @@ async fn a_closing_whose_history_gives_no_answer_keeps_nothing_else_waiting_and_
     bench.happen(&closed(1));
     answer_with(&bench, "/issues/1/events", usize::MAX, 502);
     bench.pass(2);
-    let (mut requests, mut failures, mut gaps) = (0, 0, 0);
-    for minute in 0..60 {
-        let told = bench.happen(&comment());
+    let (mut tries, mut failures, mut gaps) = (0, 0, 0);
+    for turn in 0..(26 * 12) {
+        // The list has room for what happens in this time.
+        let told = (turn % 2 == 0).then(|| bench.happen(&comment()));
         let round = bench.round().await;
-        assert_eq!(round.written.accepted, 1, "{minute}");
-        assert_eq!(bench.sent().last().map(String::as_str), told.event_id());
-        if minute == 0 {
+        if let Some(told) = told {
+            assert_eq!(round.written.accepted, 1, "{turn}");
+            assert_eq!(bench.sent().last().map(String::as_str), told.event_id());
+        }
+        if turn == 0 {
             assert_eq!(bench.row(&feed).note.as_deref(), Some("server_fault"));
             assert_eq!(round.tally.errors[0].1.word(), "server_fault");
         }
-        requests += round.requests.len();
+        tries += round.asked("/issues/1/events");
         failures += round.tally.failures;
         gaps += round.tally.counts.gaps;
-        bench.pass(60);
+        bench.pass(300);
     }
     // At growing intervals, and no more than a few times.
-    assert_eq!((gaps, failures), (1, 6));
-    assert!(requests <= 60 + 6 + 2, "{requests}");
-    assert_eq!((bench.row(&feed).note, bench.sent().len()), (None, 60));
+    assert_eq!((gaps, failures, tries), (1, 14, 14));
+    assert_eq!((bench.row(&feed).note, bench.sent().len()), (None, 156));
+}
+
+#[tokio::test]
+async fn an_hour_of_histories_without_an_answer_loses_no_closing() {
+    let (bench, _) = bench().await;
+    let closing = bench.happen(&closed(1));
+    bench
+        .wire
+        .bend("/issues/", usize::MAX, |_| Err(ErrorClass::ServerFault));
+    let mut gaps = 0;
+    for minute in 0..240 {
+        if minute == 60 {
+            bench.wire.mend();
+        }
+        gaps += bench.round().await.tally.counts.gaps;
+        bench.pass(60);
+    }
+    assert_eq!(
+        (gaps, bench.events().await),
+        (0, vec![closing.event_id().unwrap().to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn one_refusal_loses_no_closing() {
+    for status in [403, 404] {
+        let (bench, _) = bench().await;
+        let closing = bench.happen(&closed(1));
+        answer_with(&bench, "/issues/1/events", 1, status);
+        let mut gaps = 0;
+        for _ in 0..6 {
+            gaps += bench.round().await.tally.counts.gaps;
+            bench.pass(60);
+        }
+        assert_eq!(
+            (gaps, bench.events().await),
+            (0, vec![closing.event_id().unwrap().to_owned()]),
+            "{status}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -93,17 +135,23 @@ async fn a_closing_that_was_left_has_its_webhooks_id_when_its_history_is_there_a
 }
 
 #[tokio::test]
-async fn what_may_not_be_asked_for_is_given_up_at_once_and_no_time_is_made_up_for_it() {
+async fn what_may_not_be_asked_for_is_given_up_after_a_few_tries_and_no_time_is_made_up_for_it() {
     for status in [403, 404] {
         let (bench, _) = bench().await;
         bench.happen(&closed(1));
         bench.happen(&comment());
         answer_with(&bench, "/issues/1/events", usize::MAX, status);
         bench.pass(2);
-        let round = bench.round().await;
-        assert_eq!((round.written.accepted, round.tally.counts.gaps), (1, 1), "{status}");
-        assert_eq!(round.tally.failures, 1, "{status}");
-        bench.pass(60);
+        let (mut tries, mut failures, mut gaps) = (0, 0, 0);
+        for minute in 0..60 {
+            let round = bench.round().await;
+            assert_eq!(round.written.accepted, u64::from(minute == 0), "{status} {minute}");
+            tries += round.asked("/issues/1/events");
+            failures += round.tally.failures;
+            gaps += round.tally.counts.gaps;
+            bench.pass(60);
+        }
+        assert_eq!((tries, failures, gaps), (5, 5, 1), "{status}");
         assert_eq!(bench.round().await.requests.len(), 1, "{status}");
         assert_eq!(bench.events().await.len(), 1, "{status}");
     }
@@ -144,8 +192,9 @@ async fn an_earlier_attempt_that_cannot_be_had_keeps_no_other_run_waiting() {
             asked += round.asked("/attempts/");
             bench.pass(60);
         }
-        let tries = if status == 502 { 6 } else { 1 };
-        assert_eq!((failures, gaps), (tries, 1), "{status}");
+        // What fails is tried for longer than this hour.
+        let (tries, lost) = if status == 502 { (6, 0) } else { (5, 1) };
+        assert_eq!((failures, gaps), (tries, lost), "{status}");
         assert_eq!(u64::try_from(asked).unwrap(), tries, "{status}");
         assert_eq!((bench.sent().len(), bench.row(&feed).note), (61, None), "{status}");
     }
@@ -185,18 +234,121 @@ async fn many_that_get_no_answer_cost_a_bounded_number_of_requests_and_each_is_g
     answer_with(&bench, "/issues/", usize::MAX, 502);
     bench.pass(2);
     let (mut gaps, mut length) = (0, 0);
-    for _ in 0..120 {
-        bench.happen(&comment());
+    for turn in 0..(30 * 12) {
+        let told = (turn % 3 == 0).then(|| bench.happen(&comment()));
         let round = bench.round().await;
-        assert_eq!(round.written.accepted, 1);
-        assert!(round.requests.len() <= 12, "{:?}", round.requests);
+        assert_eq!(round.written.accepted, u64::from(told.is_some()));
+        assert!(round.requests.len() <= 13, "{:?}", round.requests);
         gaps += round.tally.counts.gaps;
         length = bench.cursor(&feed).unwrap().len().max(length);
-        bench.pass(60);
+        bench.pass(300);
     }
     assert_eq!(gaps, 40);
     assert!(length < 20_000, "{length}");
     assert_eq!(bench.events().await.len(), 120);
+}
+
+/// What is asked for in two quiet hours, after two others: by how many requests, and what that loses.
+async fn two_quiet_hours(bench: &Bench) -> (usize, u64) {
+    let (mut requests, mut gaps) = (0, 0);
+    for minute in 0..240 {
+        bench.pass(60);
+        let round = bench.round().await;
+        if minute >= 120 {
+            requests += round.requests.len();
+            gaps += round.tally.counts.gaps;
+        }
+    }
+    (requests, gaps)
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_left_and_is_too_old_to_be_asked_for_is_given_up() {
+    let mut bench = Bench::new();
+    let feed = bench.add_feed(FeedKind::Runs, APP, token());
+    bench.round().await;
+    bench.pass(60);
+    let run = || Occasion::of(APP, What::run("fix", "failure")).hooked(Hooked::Silent);
+    let one = bench.happen_ago(&run(), 30);
+    for _ in 0..250 {
+        bench.happen_ago(&run(), 30);
+    }
+    let again = || {
+        let conclusion = "failure".to_owned();
+        Occasion::of(
+            APP,
+            What::Rerun {
+                run: one.id,
+                conclusion,
+            },
+        )
+        .hooked(Hooked::Silent)
+    };
+    bench.happen(&again());
+    answer_with(&bench, "/attempts/1", 1, 502);
+    bench.round().await;
+    assert!(bench.cursor(&feed).unwrap().contains("\"left\""));
+    for _ in 0..11 {
+        bench.happen(&again());
+    }
+    bench.pass(300);
+    assert_eq!(bench.round().await.tally.counts.gaps, 1);
+    assert!(!bench.cursor(&feed).unwrap().contains("\"left\""));
+    let (requests, gaps) = two_quiet_hours(&bench).await;
+    assert!(requests <= 130 && gaps == 0, "{requests} {gaps}");
+}
+
+#[tokio::test]
+async fn a_closing_that_was_left_and_says_its_time_later_on_is_left_no_more() {
+    let (bench, feed) = bench().await;
+    for seconds in (0..250).rev() {
+        bench.happen_ago(&comment(), seconds);
+    }
+    let closing = bench.happen(&closed(1));
+    answer_with(&bench, "/issues/1/events", usize::MAX, 502);
+    bench.pass(2);
+    bench.round().await;
+    assert!(bench.cursor(&feed).unwrap().contains("\"left\""));
+    let at = closing.at.to_string();
+    bench.wire.bend("/repos/acme/app/events", usize::MAX, move |answer| {
+        let Ok(mut items) = serde_json::from_slice::<Vec<serde_json::Value>>(&answer.body) else {
+            return Ok(answer);
+        };
+        for item in &mut items {
+            if item["payload"]["action"] == "closed" {
+                item["payload"]["pull_request"]["closed_at"] = at.clone().into();
+            }
+        }
+        let body = serde_json::to_vec(&items).unwrap();
+        Ok(Answer { body, ..answer })
+    });
+    let (requests, gaps) = two_quiet_hours(&bench).await;
+    assert_eq!(bench.sent().last().map(String::as_str), closing.event_id());
+    assert!(!bench.cursor(&feed).unwrap().contains("\"left\""));
+    assert!(requests <= 130 && gaps == 0, "{requests} {gaps}");
+}
+
+#[tokio::test]
+async fn what_was_left_and_stands_behind_a_page_that_is_never_read_costs_few_readings() {
+    for status in [502, 403] {
+        let (bench, _) = bench().await;
+        for seconds in (0..250).rev() {
+            bench.happen_ago(&comment(), seconds);
+        }
+        bench.round().await;
+        bench.pass(60);
+        bench.happen(&closed(1));
+        answer_with(&bench, "/issues/1/events", usize::MAX, 502);
+        bench.pass(2);
+        bench.round().await;
+        // So many newer ones push it out.
+        for _ in 0..320 {
+            bench.happen(&comment());
+        }
+        answer_with(&bench, "page=3", usize::MAX, status);
+        let (requests, gaps) = two_quiet_hours(&bench).await;
+        assert!(requests <= 160 && gaps <= 4, "{status} {requests} {gaps}");
+    }
 }
 
 #[tokio::test]

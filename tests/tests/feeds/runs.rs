@@ -209,7 +209,7 @@ async fn an_earlier_attempt_that_gets_no_answer_is_asked_for_again() {
     bench.happen(&rerun(&failed, "failure"));
     bench.wire.bend("/attempts/", 1, |_| Err(ErrorClass::TimedOut));
     bench.round().await;
-    bench.pass(60);
+    bench.pass(180);
     bench.round().await;
     // The last attempt did not wait for it.
     assert_eq!(bench.sent(), [attempt(&failed, 2), attempt(&failed, 1)]);

@@ -36,6 +36,8 @@ const SMALL_PAGES_MAX: usize = 30;
 const PLACE_TRIES_MAX: u32 = 5;
 /// How many turns a list may go on from a place before its pages are read from the first one again: one for each page.
 const PLACE_TURNS_MAX: u32 = 10;
+/// The least time between two readings of all pages for what was left: it may be on any page, and there may be many.
+const LEFT_READ_EVERY: SignedDuration = SignedDuration::from_secs(180);
 /// Items of the longest list of events (<https://docs.github.com/en/rest/activity/events>).
 const EVENTS_MAX: usize = 300;
 /// Items of the longest list of runs (<https://docs.github.com/en/rest/actions/workflow-runs>).
@@ -223,15 +225,17 @@ impl<A: Api> Feed<A> {
                 .as_second(),
             ..Remembered::default()
         });
+        let ended = memory.end_left(now);
         let age = SignedDuration::from_secs(now.as_second().saturating_sub(memory.read_all));
         // What was left may stand on any page. A place is gone on from first: a list that takes several turns is to come to its
         // end. But one that does not must not keep all pages from being read again.
-        let is_open = memory.unfinished || memory.has_due(now);
+        let is_open = memory.unfinished || memory.has_due(now) && age >= LEFT_READ_EVERY;
         let reads_all = match memory.resume {
             None => is_open || age >= self.config.read_all_every,
             Some(_) => memory.turns >= PLACE_TURNS_MAX && age >= self.config.read_all_every,
         };
-        let seen: BTreeSet<String> = memory.marks.iter().cloned().collect();
+        // What has come to its end is not to be left anew.
+        let seen: BTreeSet<String> = memory.marks.iter().chain(&ended).cloned().collect();
         let listing = match self.list(round, &memory, &seen, reads_all).await? {
             Ok(listing) => listing,
             Err(polled) => return Ok(Read::nothing(polled)),
@@ -242,7 +246,7 @@ impl<A: Api> Feed<A> {
         }
         let Offered {
             written,
-            handled,
+            mut handled,
             all,
             throttled,
             trouble,
@@ -251,7 +255,15 @@ impl<A: Api> Feed<A> {
         if all && listing.is_whole {
             let gone = memory.forget_gone(self.kind, &listing);
             round.counts.gaps = round.counts.gaps.saturating_add(gone);
+        } else if listing.stopped_at.is_none() && listing.trouble.is_some() {
+            // A page was given up, and with it what may have been on it.
+            let missed = memory.miss(self.kind, &listing, now);
+            round.counts.gaps = round.counts.gaps.saturating_add(count(missed.len()));
+            handled.extend(missed);
         }
+        // Counted here, where it is remembered as well: an answer without news leaves all as it was.
+        round.counts.gaps = round.counts.gaps.saturating_add(count(ended.len()));
+        handled.extend(ended);
         memory.mark(self.kind, &listing, &handled);
         memory.validator = listing.validator.filter(|_| all);
         memory.unfinished = !all;
@@ -462,6 +474,10 @@ async fn get_page<A: Api>(round: &mut Round<'_, A>, url: &str) -> Asked {
         asked = round.get(&page.on(url)).await;
     }
     asked
+}
+
+fn count(items: usize) -> u64 {
+    u64::try_from(items).unwrap_or(u64::MAX)
 }
 
 /// Most pages of a poll whose next one is `url`.

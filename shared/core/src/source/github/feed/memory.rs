@@ -6,16 +6,26 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{FeedKind, Listing, PAGE_ITEMS};
+use crate::github::feed::Attempt;
 
 /// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
 const EVENT_MARKS_MAX: usize = 400;
 const RUN_MARKS_MAX: usize = 1_200;
 /// Most items that are noted as left. They are written with every change too.
 const LEFT_MAX: usize = 100;
-/// How often an item's own request is made before the item is given up: over half an hour, since the waits between grow.
-const LEFT_TRIES_MAX: u32 = 6;
+/// How often an item's own request is made before the item is given up: for over a day, since the waits between grow. A failure
+/// of GitHub's can last for hours, and the item stands in its list for thirty days.
+const LEFT_TRIES_MAX: u32 = 14;
+/// The same where it was refused. A refusal mostly stays one, but GitHub also answers so for moments.
+const REFUSED_TRIES_MAX: u32 = 5;
 /// The first of these waits.
 const LEFT_WAIT: SignedDuration = SignedDuration::from_secs(60);
+/// The longest of them.
+const LEFT_WAIT_MAX: SignedDuration = SignedDuration::from_hours(4);
+/// How long an item is left at most, whatever comes of it: longer than its tries take where each of them is made.
+const LEFT_SPAN_MAX: SignedDuration = SignedDuration::from_hours(72);
+/// Doublings of the first, with which the longest is reached.
+const LEFT_DOUBLINGS_MAX: u32 = 8;
 
 /// What is remembered of a feed. A cursor of an earlier version lacks what came later.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,8 +86,14 @@ pub(super) struct Validator {
 pub(super) struct Left {
     /// How often its request had no answer.
     tries: u32,
+    /// How often it was refused.
+    #[serde(default, skip_serializing_if = "is_none")]
+    refused: u32,
     /// Not to be made again before this second.
     again: i64,
+    /// The second in which it was left first. A cursor of an earlier version lacks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
 }
 
 /// What an item's own request did not give.
@@ -87,7 +103,9 @@ pub(super) enum Want {
     Turn(Option<SignedDuration>),
     /// There was no answer, in a word. There may be one later.
     Answer(&'static str),
-    /// There is none for us, in a word.
+    /// There is none for us as things are, in a word.
+    Refused(&'static str),
+    /// There will be none, in a word.
     Nothing(&'static str),
 }
 
@@ -137,16 +155,23 @@ impl Remembered {
     pub(super) fn leave(&mut self, mark: &str, want: Want, now: Timestamp) -> Leaving {
         let known = self.left.get(mark).copied();
         let mut left = known.unwrap_or_default();
+        left.since = left.since.or(Some(now.as_second()));
+        let doublings = left.tries.saturating_add(left.refused).min(LEFT_DOUBLINGS_MAX);
+        let wait = LEFT_WAIT.saturating_mul(1_i32 << doublings).min(LEFT_WAIT_MAX);
+        let later = now.as_second().saturating_add(wait.as_secs());
         match want {
             Want::Turn(_) => left.again = now.as_second(),
             Want::Answer(_) => {
-                let wait = LEFT_WAIT.saturating_mul(1_i32 << left.tries.min(LEFT_TRIES_MAX));
                 left.tries = left.tries.saturating_add(1);
-                left.again = now.as_second().saturating_add(wait.as_secs());
+                left.again = later;
+            }
+            Want::Refused(_) => {
+                left.refused = left.refused.saturating_add(1);
+                left.again = later;
             }
             Want::Nothing(_) => left.tries = LEFT_TRIES_MAX,
         }
-        if left.tries >= LEFT_TRIES_MAX {
+        if left.tries >= LEFT_TRIES_MAX || left.refused >= REFUSED_TRIES_MAX {
             self.left.remove(mark);
             return Leaving::GivenUp;
         }
@@ -155,6 +180,50 @@ impl Remembered {
         }
         self.left.insert(mark.to_owned(), left);
         Leaving::Noted
+    }
+
+    /// Forgets what was left for too long, and gives its marks.
+    pub(super) fn end_left(&mut self, now: Timestamp) -> Vec<String> {
+        let second = now.as_second();
+        let mut ended = Vec::new();
+        self.left.retain(|mark, left| {
+            let since = *left.since.get_or_insert(second);
+            let is_over = second.saturating_sub(since) > LEFT_SPAN_MAX.as_secs();
+            if is_over {
+                ended.push(mark.clone());
+            }
+            !is_over
+        });
+        ended
+    }
+
+    /// Forgets attempts of this run that were left and are too old to be asked for. Gives how many that were.
+    pub(super) fn forget_before(&mut self, oldest: Attempt) -> u64 {
+        let before = self.left.len();
+        self.left.retain(|mark, _| {
+            let parts = mark.split_once(':');
+            let attempt = parts.and_then(|(run, attempt)| Some((run.parse().ok()?, attempt.parse().ok()?)));
+            attempt.is_none_or(|(run, attempt): (u64, u64)| run != oldest.run || attempt >= oldest.attempt)
+        });
+        u64::try_from(before.saturating_sub(self.left.len())).unwrap_or(u64::MAX)
+    }
+
+    /// Counts a try of each item that is due and that a list did not show which could not be read to its end. Gives the marks of
+    /// those that are given up.
+    pub(super) fn miss(&mut self, kind: FeedKind, listing: &Listing, now: Timestamp) -> Vec<String> {
+        let is_listed = |left: &str| {
+            let mut listed = listing.items.iter();
+            listed.any(|listed| belongs(kind, left, &listed.item.mark))
+        };
+        let due = self.left.iter().filter(|(_, left)| left.again <= now.as_second());
+        let missed: Vec<String> = due
+            .map(|(mark, _)| mark)
+            .filter(|mark| !is_listed(mark))
+            .cloned()
+            .collect();
+        let mut given_up = missed;
+        given_up.retain(|mark| self.leave(mark, Want::Answer("unlisted"), now) == Leaving::GivenUp);
+        given_up
     }
 
     /// Forgets what was left and is in the list no more, where the list was read whole. Gives how many that were.
@@ -229,7 +298,13 @@ mod tests {
     fn an_item_that_was_left_is_tried_at_growing_waits_and_then_given_up() {
         let mut memory = Remembered::default();
         let mut now = 0;
-        for wait in [60, 120, 240, 480, 960] {
+        let growing = [60, 120, 240, 480, 960, 1_920, 3_840, 7_680];
+        let waits: Vec<i64> = growing.into_iter().chain([14_400; 5]).collect();
+        assert!(
+            waits.iter().sum::<i64>() > 86_400,
+            "a failure of GitHub's can last for a day"
+        );
+        for wait in waits {
             assert_eq!(memory.leave("a:1", ANSWER, at(now)), Leaving::Noted);
             assert!(memory.waits("a:1", at(now + wait - 1)) && !memory.has_due(at(now + wait - 1)));
             now += wait;
@@ -242,6 +317,41 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_comes_to_an_end_although_nobody_could_ever_be_asked() {
+        let mut memory = Remembered::default();
+        let days = |days: i64| at(days * 86_400);
+        assert_eq!(memory.leave("a:1", Want::Turn(None), days(1)), Leaving::Noted);
+        assert_eq!(memory.leave("a:1", Want::Turn(None), days(3)), Leaving::Noted);
+        assert_eq!(memory.end_left(days(4)), Vec::<String>::new());
+        assert_eq!(memory.end_left(at(4 * 86_400 + 1)), ["a:1"]);
+        // One of an earlier version counts from when it is met.
+        let text = r#"{"since":7,"marks":[],"read_all":9,"left":{"a:1":{"tries":1,"again":9}}}"#;
+        let mut earlier: Remembered = serde_json::from_str(text).unwrap();
+        assert_eq!(earlier.end_left(days(9)), Vec::<String>::new());
+        assert_eq!(earlier.end_left(days(13)), ["a:1"]);
+    }
+
+    #[test]
+    fn what_is_refused_is_asked_for_a_few_times_whatever_came_before() {
+        let mut memory = Remembered::default();
+        let mut now = 0;
+        for wait in [60, 120] {
+            assert_eq!(memory.leave("a:1", ANSWER, at(now)), Leaving::Noted);
+            now += wait;
+        }
+        for wait in [240, 480, 960, 1_920] {
+            assert_eq!(memory.leave("a:1", Want::Refused("forbidden"), at(now)), Leaving::Noted);
+            assert!(memory.waits("a:1", at(now + wait - 1)) && !memory.waits("a:1", at(now + wait)));
+            now += wait;
+        }
+        assert_eq!(
+            memory.leave("a:1", Want::Refused("forbidden"), at(now)),
+            Leaving::GivenUp
+        );
+        assert_eq!(memory, Remembered::default());
+    }
+
+    #[test]
     fn no_more_is_noted_than_a_cursor_has_room_for_and_what_is_noted_goes_on() {
         let mut memory = Remembered::default();
         for number in 0..LEFT_MAX {
@@ -249,7 +359,7 @@ mod tests {
         }
         assert_eq!(memory.leave("more", ANSWER, at(0)), Leaving::Unnoted);
         assert_eq!(memory.leave("0", ANSWER, at(0)), Leaving::Noted);
-        assert_eq!(memory.leave("1", Want::Nothing("forbidden"), at(0)), Leaving::GivenUp);
+        assert_eq!(memory.leave("1", Want::Nothing("too_long"), at(0)), Leaving::GivenUp);
         assert_eq!(memory.leave("more", ANSWER, at(0)), Leaving::Noted);
     }
 }

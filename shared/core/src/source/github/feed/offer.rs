@@ -41,7 +41,7 @@ impl Offered {
     fn left(&mut self, leaving: Leaving, want: Want, counts: &mut PollCounts) -> bool {
         match want {
             Want::Turn(span) => self.throttled = self.throttled.or(span),
-            Want::Answer(word) => {
+            Want::Answer(word) | Want::Refused(word) => {
                 self.failed = self.failed.saturating_add(1);
                 self.trouble = self.trouble.or(Some(word));
             }
@@ -71,7 +71,7 @@ impl Want {
             Asked::Throttled(span) => Self::Turn(Some(*span)),
             Asked::OutOfTime => Self::Turn(None),
             Asked::Unanswered(word) => Self::Answer(word),
-            Asked::Misconfigured(word @ ("forbidden" | "not_found")) => Self::Nothing(word),
+            Asked::Misconfigured(word @ ("forbidden" | "not_found")) => Self::Refused(word),
             // That of the credential, and not of this item.
             Asked::Misconfigured(word) => Self::Answer(word),
             Asked::Ended => Self::Nothing("refused"),
@@ -122,6 +122,8 @@ impl<A: Api> Feed<A> {
                 }
             }
             if is_done {
+                // It may have been left, and be told of by now in another way.
+                memory.left.remove(mark);
                 offered.handled.insert(mark.clone());
             }
         }
@@ -139,11 +141,20 @@ impl<A: Api> Feed<A> {
     ) -> Result<bool, PollError> {
         let Some(last) = Attempt::of(raw) else { return Ok(true) };
         let oldest = last.attempt.saturating_sub(EARLIER_ATTEMPTS_MAX).max(1);
+        let forgotten = memory.forget_before(Attempt {
+            attempt: oldest,
+            ..last
+        });
+        round.counts.gaps = round.counts.gaps.saturating_add(forgotten);
         let mut is_noted = true;
         for attempt in oldest..last.attempt {
             let earlier = Attempt { attempt, ..last };
             let mark = earlier.mark();
-            if seen.contains(&mark) || offered.handled.contains(&mark) || memory.waits(&mark, round.now()) {
+            if seen.contains(&mark) || offered.handled.contains(&mark) {
+                memory.left.remove(&mark);
+                continue;
+            }
+            if memory.waits(&mark, round.now()) {
                 continue;
             }
             match self.attempt(round, earlier, offered).await {
