@@ -433,6 +433,25 @@ async fn a_closing_at_the_end_of_a_long_history_is_the_one_that_its_webhook_tell
 }
 
 #[tokio::test]
+async fn a_history_that_leads_to_another_issues_gives_no_time_of_the_others() {
+    let (bench, _) = bench().await;
+    let opened = Occasion::of(APP, What::pull_request("other")).hooked(Hooked::Silent);
+    bench.happen_ago(&opened.shown_after(None), 50);
+    let closing = bench.happen_ago(&closed(1), 10);
+    bench.happen_ago(&closed(2).shown_after(None), 8);
+    bench.wire.bend("/issues/1/events", usize::MAX, |answer| {
+        let last = "https://api.github.com/repos/acme/app/issues/2/events?per_page=100&page=1";
+        Ok(Answer {
+            last: Some(last.to_owned()),
+            ..answer
+        })
+    });
+    let round = bench.round().await;
+    assert_eq!(bench.events().await, [closing.event_id().unwrap()]);
+    assert_eq!(round.asked("/issues/"), 1);
+}
+
+#[tokio::test]
 async fn a_closing_in_the_middle_of_a_very_long_history_is_given_up_and_has_no_time_made_up() {
     let (bench, _) = bench().await;
     let flip = |ago: i64| {

@@ -20,6 +20,9 @@ use crate::event::{Event, Repository};
 /// is closed for another time.
 const CLOSED_APART_MAX: SignedDuration = SignedDuration::from_secs(60);
 
+/// How long before its closing an item may have been written: times are whole seconds.
+const WRITTEN_BEFORE_MAX: SignedDuration = SignedDuration::from_secs(1);
+
 /// Longest mark, in bytes. GitHub's longest type has 29 letters, and ids have eleven digits.
 const MARK_BYTES_MAX: usize = 80;
 
@@ -407,7 +410,7 @@ fn stated_close(object: &Fields, happened_at: Option<Timestamp>) -> Option<Times
 /// What a page of an issue's history says of one closing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closing {
-    /// When it was: the closing nearest to the time that was asked for, if one is near it.
+    /// When it was: the closing that an item of the time that was asked for tells of, if one is near it.
     pub at: Option<Timestamp>,
     /// The page begins before that: what is older is not near.
     pub reaches_back: bool,
@@ -431,11 +434,20 @@ pub fn closed_near(body: &[u8], near: Timestamp) -> Result<Closing, NotAPage> {
     let at = |entry: &Entry| instant(entry.created_at.as_deref()?);
     let apart = |at: &Timestamp| at.duration_since(near).abs();
     let closings = entries.iter().filter(|entry| entry.event.as_deref() == Some("closed"));
-    let nearest = closings.filter_map(at).min_by_key(apart);
+    let near_ones = closings.filter_map(at).filter(|at| apart(at) <= CLOSED_APART_MAX);
     let oldest = entries.iter().filter_map(at).min();
     Ok(Closing {
-        at: nearest.filter(|at| apart(at) <= CLOSED_APART_MAX),
+        at: told_of(near, near_ones),
         reaches_back: oldest.is_some_and(|oldest| near.duration_since(oldest) > CLOSED_APART_MAX),
+    })
+}
+
+/// Which of these closings an item of about `near` tells of: the newest until then, since it is written after what it tells of, and
+/// only where there is none the next one. The nearest may be the closing that came after a reopening.
+pub(crate) fn told_of(near: Timestamp, closings: impl IntoIterator<Item = Timestamp>) -> Option<Timestamp> {
+    closings.into_iter().min_by_key(|at| {
+        let behind = at.duration_since(near);
+        (behind > WRITTEN_BEFORE_MAX, behind.abs())
     })
 }
 
@@ -539,6 +551,25 @@ mod tests {
             reaches_back: true,
         };
         assert_eq!(closed_near(another, closed.near), Ok(none));
+    }
+
+    #[test]
+    fn an_item_tells_of_the_last_closing_before_it_and_not_of_a_nearer_one_behind_it() {
+        let history = br#"[{"event":"closed","created_at":"2026-01-02T03:04:00Z"},
+            {"event":"reopened","created_at":"2026-01-02T03:04:05Z"},
+            {"event":"closed","created_at":"2026-01-02T03:04:10Z"}]"#;
+        let check = |near: &str, at: &str| {
+            let closing = closed_near(history, near.parse().unwrap()).unwrap();
+            assert_eq!(closing.at, Some(at.parse().unwrap()), "{near}");
+        };
+        for near in ["03:04:00", "03:04:02", "03:04:06", "03:04:08", "03:03:59", "03:03:30"] {
+            check(&format!("2026-01-02T{near}Z"), "2026-01-02T03:04:00Z");
+        }
+        for near in ["03:04:09", "03:04:10", "03:04:18", "03:05:05"] {
+            check(&format!("2026-01-02T{near}Z"), "2026-01-02T03:04:10Z");
+        }
+        let none = closed_near(history, "2026-01-02T03:02:59Z".parse().unwrap()).unwrap();
+        assert_eq!(none.at, None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::memory::{Leaving, Remembered, Want};
 use super::{Feed, FeedKind, Listed, Listing, PAGE_ITEMS};
 use crate::api::Api;
-use crate::github::feed::{Attempt, Closed, ItemMeaning, NotAPage, closed_near, event_item, run_item};
+use crate::github::feed::{Attempt, Closed, ItemMeaning, NotAPage, closed_near, event_item, run_item, told_of};
 use crate::ports::ErrorKind;
 use crate::source::github::{Asked, Round};
 use crate::source::{Found, PollCounts, PollError, Written};
@@ -254,7 +254,10 @@ impl<A: Api> Feed<A> {
             near,
         } = closed;
         let mut url = format!("/repos/{repository}/issues/{number}/events?per_page={PAGE_ITEMS}");
-        let mut nearest: Option<Timestamp> = None;
+        // A page of another issue's history tells of another issue's closing.
+        let own = format!("/issues/{number}/events");
+        let is_own = |url: &String| url.split('?').next().is_some_and(|path| path.ends_with(&own));
+        let mut found: Option<Timestamp> = None;
         // The page behind the first: whoever comes back to it has read all.
         let mut second = None;
         for page in 0..=HISTORY_PAGES_MAX {
@@ -263,8 +266,7 @@ impl<A: Api> Feed<A> {
                 return Err(Want::of(&asked));
             };
             let closing = closed_near(&answer.body, *near).map_err(|NotAPage| Want::Answer("shape"))?;
-            let candidates = [nearest, closing.at].into_iter().flatten();
-            nearest = candidates.min_by_key(|at| at.duration_since(*near).abs());
+            found = told_of(*near, found.into_iter().chain(closing.at));
             let next = if page == 0 {
                 second = answer.next;
                 answer.last
@@ -273,12 +275,12 @@ impl<A: Api> Feed<A> {
                     .prev
                     .filter(|_| !closing.reaches_back && second.as_ref() != Some(&url))
             };
-            match next {
+            match next.filter(is_own) {
                 Some(next) => url = next,
-                None => return nearest.ok_or(Want::Answer("unstated")),
+                None => return found.ok_or(Want::Answer("unstated")),
             }
         }
-        nearest.ok_or(Want::Nothing("too_long"))
+        found.ok_or(Want::Nothing("too_long"))
     }
 
     /// Gives an event to the writer, and counts what is none.
