@@ -1,6 +1,7 @@
 //! Validators: what an answer without news costs, whose it is, and how long it is believed.
 
 use forebay_core::api::{Answer, Credential};
+use forebay_core::ports::ErrorClass;
 use forebay_core::source::SourceId;
 use forebay_core::source::github::FeedKind;
 use forebay_core::target::TargetKey;
@@ -180,4 +181,36 @@ async fn a_second_page_that_came_behind_an_unchanged_first_is_read() {
     let round = bench.round().await;
     assert_eq!((round.requests.len(), round.written.accepted), (2, 1));
     assert!(bench.sent().contains(&behind.event_id().unwrap().to_owned()));
+}
+
+#[tokio::test]
+async fn a_validator_or_a_place_that_is_too_long_to_be_kept_keeps_nothing_else_from_being_remembered() {
+    for lengthen in ["etag", "next"] {
+        let (bench, feed) = bench();
+        for seconds in (0..150).rev() {
+            bench.happen_ago(&comment(), seconds);
+        }
+        if lengthen == "next" {
+            bench.wire.bend("page=2", usize::MAX, |_| Err(ErrorClass::ServerFault));
+        }
+        bench.wire.bend("/repos/acme/app/events", usize::MAX, move |answer| {
+            let long = "x".repeat(210 * 1_024);
+            Ok(match lengthen {
+                "etag" => Answer {
+                    etag: Some(long),
+                    ..answer
+                },
+                _ => Answer {
+                    next: answer.next.map(|next| format!("{next}&{long}")),
+                    ..answer
+                },
+            })
+        });
+        bench.round().await;
+        assert!(bench.cursor(&feed).unwrap().contains("IssueCommentEvent"), "{lengthen}");
+        bench.pass(60);
+        bench.happen(&comment());
+        let round = bench.round().await;
+        assert_eq!((round.written.accepted, round.written.duplicates), (1, 0), "{lengthen}");
+    }
 }

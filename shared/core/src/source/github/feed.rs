@@ -22,7 +22,7 @@ use crate::github::feed::{Item, NotAPage, event_item, events_page, run_item, run
 use crate::source::{Cursor, FailedPoll, Placement, Poll, PollError, Polled, Source, SourceId, Turn};
 use crate::target::TargetKey;
 
-use memory::{Place, Remembered, Validator};
+use memory::{Place, Remembered, Validator, WORD_BYTES_MAX};
 use offer::Offered;
 use page::{PageNumber, fewer, is_too_large};
 
@@ -269,7 +269,12 @@ impl<A: Api> Feed<A> {
         memory.unfinished = !all;
         // What was not offered is read again, from where this poll began to read.
         if all {
-            memory.stop_at(listing.stopped_at);
+            let (kept, too_long): (Option<Place>, _) = match listing.stopped_at {
+                Some(place) if place.url.len() > WORD_BYTES_MAX => (None, 1),
+                place => (place, 0),
+            };
+            round.counts.gaps = round.counts.gaps.saturating_add(too_long);
+            memory.stop_at(kept);
         } else if reads_all {
             memory.stop_at(None);
         }
@@ -286,10 +291,14 @@ impl<A: Api> Feed<A> {
             (None, 0) => Polled::Empty,
             (None, written) => Polled::Emitted(written),
         };
+        let (cursor, unkept) = match memory.cursor() {
+            Ok(cursor) => (Some(cursor), None),
+            Err(word) => (None, Some(word)),
+        };
         Ok(Read {
             polled,
-            cursor: serde_json::to_string(&memory).ok().and_then(Cursor::new),
-            trouble: listing.trouble.or(trouble),
+            cursor,
+            trouble: unkept.or(listing.trouble).or(trouble),
         })
     }
 
@@ -397,7 +406,8 @@ impl<A: Api> Feed<A> {
                     source_id: self.id.clone(),
                     word: "shape",
                 })?;
-                walk.listing.validator = answer.etag.map(|etag| Validator {
+                let etag = answer.etag.filter(|etag| etag.len() <= WORD_BYTES_MAX);
+                walk.listing.validator = etag.map(|etag| Validator {
                     etag,
                     right,
                     next: answer.next.is_some(),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FeedKind, Listing, PAGE_ITEMS};
 use crate::github::feed::Attempt;
+use crate::source::Cursor;
 
 /// Items that are remembered as seen: more than a feed shows at one time. They are written whole with every change.
 const EVENT_MARKS_MAX: usize = 400;
@@ -26,6 +27,10 @@ const LEFT_WAIT_MAX: SignedDuration = SignedDuration::from_hours(4);
 const LEFT_SPAN_MAX: SignedDuration = SignedDuration::from_hours(72);
 /// Doublings of the first, with which the longest is reached.
 const LEFT_DOUBLINGS_MAX: u32 = 8;
+
+/// Longest validator, and longest address of a page, that is remembered, in bytes: what common servers and
+/// proxies take of one header.
+pub(super) const WORD_BYTES_MAX: usize = 8 * 1_024;
 
 /// What is remembered of a feed. A cursor of an earlier version lacks what came later.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +126,12 @@ pub(super) enum Leaving {
 }
 
 impl Remembered {
+    /// What is to be kept of it until the next poll; a word where it is too long to be kept.
+    pub(super) fn cursor(&self) -> Result<Cursor, &'static str> {
+        let text = serde_json::to_string(self).or(Err("cursor"))?;
+        Cursor::new(text).ok_or("cursor")
+    }
+
     /// The page at `url`, and what is known of it.
     pub(super) fn place(&self, url: String) -> Place {
         let is_known = self.resume.as_ref() == Some(&url);
@@ -292,6 +303,14 @@ mod tests {
         let read: Remembered = serde_json::from_str(text).unwrap();
         assert_eq!((read.since, read.read_all, read.left.len()), (7, 9, 0));
         assert_eq!(serde_json::to_string(&read).unwrap(), text, "and the other way round");
+    }
+
+    #[test]
+    fn a_memory_that_is_too_long_to_be_kept_says_so() {
+        let mut memory = Remembered::default();
+        assert!(memory.cursor().is_ok());
+        memory.marks = vec!["\u{1}".repeat(80); EVENT_MARKS_MAX + LEFT_MAX];
+        assert_eq!(memory.cursor(), Err("cursor"));
     }
 
     #[test]
