@@ -95,7 +95,7 @@ pub struct Answer {
     pub poll_interval_s: Option<u32>,
     /// What GitHub's own clock said.
     pub date: Option<Timestamp>,
-    /// How long to ask for nothing, in seconds.
+    /// How long to ask for nothing, in seconds. 0 is a wait that is asked for and not named.
     pub retry_after_s: Option<u32>,
     /// Requests that are left until `reset`.
     pub remaining: Option<u32>,
@@ -118,6 +118,7 @@ impl Answer {
     pub fn read<'a>(status: u16, header: impl Fn(&'static str) -> Option<&'a str>, body: Vec<u8>) -> Self {
         let number = |name| header(name)?.trim().parse().ok();
         let linked = |relation| header("link").and_then(|link| target_of(link, relation));
+        let date = header("date").and_then(http_date);
         let reset = header("x-ratelimit-reset").and_then(|text| text.trim().parse().ok());
         Self {
             status,
@@ -126,13 +127,22 @@ impl Answer {
             prev: linked("prev"),
             last: linked("last"),
             poll_interval_s: number("x-poll-interval"),
-            date: header("date").and_then(http_date),
-            retry_after_s: number("retry-after"),
+            date,
+            retry_after_s: header("retry-after").map(|text| wait_of(text, date)),
             remaining: number("x-ratelimit-remaining"),
             reset: reset.and_then(|epoch_s| Timestamp::from_second(epoch_s).ok()),
             body,
         }
     }
+}
+
+/// How long a `Retry-After` header asks to wait, in seconds (RFC 9110): a number of them, or until a time by the server's own clock.
+/// One that cannot be read asks to wait all the same: 0, for a wait that is not named.
+fn wait_of(text: &str, date: Option<Timestamp>) -> u32 {
+    let text = text.trim();
+    let until = || Some(http_date(text)?.duration_since(date?).as_secs().max(1));
+    let until = || until().and_then(|seconds| u32::try_from(seconds).ok());
+    text.parse().ok().or_else(until).unwrap_or(0)
 }
 
 /// The target of this relation in a `Link` header (RFC 8288).
@@ -217,7 +227,6 @@ mod tests {
         let odd = answer(&[
             ("x-poll-interval", "soon"),
             ("date", "yesterday"),
-            ("retry-after", "-1"),
             ("x-ratelimit-remaining", ""),
             ("x-ratelimit-reset", "9999999999999999"),
         ]);
@@ -229,6 +238,23 @@ mod tests {
                 ..Answer::default()
             }
         );
+    }
+
+    #[test]
+    fn a_stated_wait_is_one_however_it_is_spelt() {
+        // RATE-04
+        let check = |text: &'static str, seconds: u32| {
+            let read = answer(&[("date", "Fri, 02 Jan 2026 03:04:05 GMT"), ("retry-after", text)]);
+            assert_eq!(read.retry_after_s, Some(seconds), "{text}");
+        };
+        check(" 37 ", 37);
+        check("Fri, 02 Jan 2026 03:05:05 GMT", 60);
+        check("Fri, 02 Jan 2026 03:00:00 GMT", 1);
+        for odd in ["-1", "soon", "", "1.5", "99999999999"] {
+            check(odd, 0);
+        }
+        let undated = answer(&[("retry-after", "Fri, 02 Jan 2026 03:05:05 GMT")]);
+        assert_eq!(undated.retry_after_s, Some(0));
     }
 
     #[test]

@@ -85,9 +85,9 @@ impl Limits {
 
     fn wait(&self, answer: &Answer, now: Timestamp, strikes: u32) -> SignedDuration {
         let named = match answer.retry_after_s {
-            Some(seconds) => Some(SignedDuration::from_secs(i64::from(seconds))),
-            None if answer.remaining == Some(0) => self.until_reset(answer, now),
-            None => None,
+            Some(seconds @ 1..) => Some(SignedDuration::from_secs(i64::from(seconds))),
+            Some(0) | None if answer.remaining == Some(0) => self.until_reset(answer, now),
+            Some(0) | None => None,
         };
         let unnamed = UNNAMED_MIN.saturating_mul(1_i32 << strikes.min(DOUBLINGS_MAX));
         named.unwrap_or(unnamed).min(self.wait_max)
@@ -119,7 +119,13 @@ fn says_rate_limit(body: &[u8]) -> bool {
         message: String,
     }
     let refusal = serde_json::from_slice::<Refusal>(body);
-    refusal.is_ok_and(|refusal| refusal.message.to_ascii_lowercase().contains("rate limit"))
+    // Older Enterprise servers call it abuse.
+    refusal.is_ok_and(|refusal| {
+        let message = refusal.message.to_ascii_lowercase();
+        ["rate limit", "abuse detection"]
+            .iter()
+            .any(|words| message.contains(words))
+    })
 }
 
 #[cfg(test)]
@@ -178,6 +184,35 @@ mod tests {
         assert_eq!(wait(3), Standing::Limited(secs(480)));
         assert_eq!(wait(u32::MAX), Standing::Limited(secs(3_600)));
         assert_eq!(judge(&refused(429)), Standing::Limited(secs(60)));
+    }
+
+    #[test]
+    fn a_limit_in_the_words_of_an_older_server_is_one() {
+        // S3-20
+        let body = br#"{"message":"You have triggered an abuse detection mechanism. Please wait a few minutes before you try again."}"#;
+        let older = Answer {
+            body: body.to_vec(),
+            remaining: Some(4_000),
+            ..refused(403)
+        };
+        assert_eq!(judge(&older), Standing::Limited(secs(60)));
+    }
+
+    #[test]
+    fn a_stated_wait_that_cannot_be_read_is_a_limit_that_names_none() {
+        // RATE-04
+        let asked = Answer {
+            retry_after_s: Some(0),
+            remaining: Some(4_000),
+            ..refused(403)
+        };
+        assert_eq!(Limits::default().judge(&asked, at(0), 2), Standing::Limited(secs(240)));
+        let spent = Answer {
+            remaining: Some(0),
+            reset: Some(at(600)),
+            ..asked
+        };
+        assert_eq!(judge(&spent), Standing::Limited(secs(601)));
     }
 
     #[test]
